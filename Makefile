@@ -1,0 +1,50 @@
+# `make test` and `make demo` set everything up on a fresh machine; see README.md.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup test test-fast test-long lint render kafka bench clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt deploy/setup.sh
+	bash deploy/setup.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# All tests but the exhaustive rounds: under 30 minutes.
+test: setup lint
+	$(PYTEST) -m "not long"
+
+# What needs no broker and kills nothing: under 2 minutes.
+test-fast: setup
+	$(PYTEST) -m "not long and not kafka and not fault"
+
+# The exhaustive rounds as well.
+test-long: setup
+	$(PYTEST)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m ledger.render --check
+
+# Writes every file that is rendered from the fact classes.
+render: setup
+	$(BIN)/python -m ledger.render
+
+# Apache Kafka on this machine, in .kafka/; prints host:port. `rollbook broker stop` ends it.
+kafka: setup
+	$(BIN)/rollbook broker start
+
+# Throughput against peers; benchmarks/README.md says what is measured.
+bench: setup
+	$(BIN)/python -m pip install --quiet --requirement benchmarks/requirements.txt
+	$(BIN)/python -m benchmarks.ledger
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

@@ -1,0 +1,141 @@
+"""Commands over the book: project, replay, audit, sql."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import duckdb
+import typer
+
+from api.options import BookOption, ConfigOption, FormatOption, LogOption, the_book, the_log
+from api.output import Format, errors, print_rows, progress_bar
+from consumers.audit import audit as audit_book
+from consumers.insert import Inserted
+from consumers.projector import Projector
+from consumers.rebuild import owned_book, rebuild
+from consumers.rebuild import project as project_book
+from ledger.book import BookError, connect
+from ledger.checks import to_micros
+from ledger.log import EventLog, Positions, TopicPartition
+
+ERRORS = (BookError, duckdb.Error)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    for command in (project, replay, audit, sql):
+        app.command()(command)
+
+
+def project(
+    log: LogOption = None,
+    book: BookOption = None,
+    config: ConfigOption = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+) -> None:
+    """Bring the book up to the end of the log; make it or rebuild it where needed."""
+    path = the_book(book, config)
+    with the_log(log, config) as source:
+        if follow:
+            _follow(source, path)
+            return
+        with progress_bar("projecting") as progress:
+            inserted = project_book(source, path, progress)
+    _say(path, inserted)
+
+
+def replay(
+    book: Annotated[Path, typer.Option("--book", help="Where the replayed book goes.")],
+    log: LogOption = None,
+    config: ConfigOption = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Position (events/0:123,events/1:45) or time (ISO 8601); default: end."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a book that exists.")] = False,
+) -> None:
+    """Build a book from the log's start, up to a position or a time of the log's clock."""
+    if book.exists() and not force:
+        raise BookError(f"book {book} exists: give another --book, or --force to replace it")
+    with the_log(log, config) as source, progress_bar("replaying") as progress:
+        target = parse_until(source, until) if until else None
+        inserted = rebuild(source, book, target, progress)
+    _say(book, inserted)
+
+
+def audit(
+    log: LogOption = None,
+    book: BookOption = None,
+    config: ConfigOption = None,
+    output: FormatOption = Format.TABLE,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Audit the book where it stands, without the log.")
+    ] = False,
+) -> None:
+    """Check that the book has every fact of the log once; exit status 1 if something is wrong."""
+    path = the_book(book, config)
+    if not as_is:
+        with the_log(log, config) as source:
+            project_book(source, path)
+    with contextlib.closing(connect(path, read_only=True)) as connection:
+        findings = audit_book(connection)
+    rows = [(each.check, "wrong" if each.wrong else "note", each.detail) for each in findings]
+    print_rows(("check", "verdict", "detail"), rows, output)
+    wrong = sum(each.wrong for each in findings)
+    errors.print(f"{path}: {wrong} findings" if wrong else f"{path}: nothing is wrong")
+    raise typer.Exit(1 if wrong else 0)
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="Any DuckDB query over the book's views.")],
+    book: BookOption = None,
+    config: ConfigOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Ask the book; it is opened read-only."""
+    with contextlib.closing(connect(the_book(book, config), read_only=True)) as connection:
+        result = connection.execute(query)
+        columns = [str(column[0]) for column in result.description or ()]
+        print_rows(columns, result.fetchall(), output)
+
+
+def parse_until(log: EventLog, text: str) -> Positions:
+    """`events/0:123,events/1:45`, or a time, as positions. Raises BookError."""
+    if re.fullmatch(r"events/\d+:\d+(,events/\d+:\d+)*", text):
+        pairs = (part.removeprefix("events/").split(":") for part in text.split(","))
+        given = {TopicPartition("events", int(place)): int(offset) for place, offset in pairs}
+        # A partition that isn't named is left out, so it stays at its start.
+        return log.start_positions("events") | given
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BookError(
+            f"--until must be positions like events/0:123 or a time like 2026-01-31T12:00:00Z,"
+            f" got {text!r}"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return log.positions_at("events", to_micros(moment))
+
+
+def _follow(log: EventLog, path: Path) -> None:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with owned_book(log, path) as book:
+        projector = Projector(log, book)
+        projector.follow(stop)
+    _say(path, projector.inserted)
+
+
+def _say(path: Path, inserted: Inserted) -> None:
+    errors.print(
+        f"{path}: {inserted.facts} facts, {inserted.duplicates} duplicates dropped,"
+        f" {inserted.quarantined} records quarantined"
+    )

@@ -1,0 +1,50 @@
+"""The command line: `rollbook COMMAND`. One command is one function.
+
+    project replay audit sql               the book           api/book_commands.py
+    archive copy-log backup restore drain  the log            api/log_commands.py
+    broker start|stop|status               Apache Kafka here  api/broker_commands.py
+
+Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 a finding, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from api import book_commands, broker_commands, log_commands
+from api.output import errors
+from api.settings import SettingsError
+
+app = typer.Typer(
+    name="rollbook",
+    help="The ledger of agentic RL: facts in a log, accounts in a book.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+book_commands.add_to(app)
+log_commands.add_to(app)
+app.add_typer(broker_commands.app, name="broker")
+
+ERRORS = (
+    SettingsError,
+    broker_commands.BrokerError,
+    *book_commands.ERRORS,
+    *log_commands.ERRORS,
+)
+"""What a user can have caused."""
+
+
+def main() -> None:
+    """Run one command; an error of the user's making is one line and exit status 2."""
+    try:
+        app()
+    except ERRORS as error:
+        errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

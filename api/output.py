@@ -1,0 +1,85 @@
+"""What commands print: rows on stdout as table, json or csv; progress and errors on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import sys
+from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+errors = Console(stderr=True)
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
+    """(n,) rows under their column names. Times are UTC in ISO 8601; csv leaves null empty."""
+    if form is Format.JSON:
+        objects = [dict(zip(columns, row, strict=True)) for row in rows]
+        json.dump(objects, sys.stdout, default=_plain, ensure_ascii=False, indent=1)
+        sys.stdout.write("\n")
+    elif form is Format.CSV:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(columns)
+        writer.writerows([["" if each is None else _csv(each) for each in row] for row in rows])
+    else:
+        _print_table(columns, rows)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        console.width = 10_000  # a pipe has no edge to wrap at
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for i, column in enumerate(columns):
+        numbers = all(isinstance(row[i], int | float | None) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[Text("" if each is None else str(_plain(each))) for each in row])
+    console.print(table)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, int | float | str | bool | list | dict):
+        return value
+    return str(value)
+
+
+def _csv(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    return _plain(value)
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Generator[Callable[[int, int], None]]:
+    """A bar on stderr while the block runs; nothing where stderr is no terminal."""
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

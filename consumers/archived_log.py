@@ -1,0 +1,177 @@
+"""A log whose old `tokens` and `batches` lie in an archive: read as if they had never left it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from consumers.archive import TOPICS, ArchivedFile, Manifest, check_file, load_manifest
+from ledger.log import (
+    EventLog,
+    FencedWriter,
+    LogError,
+    PositionOutOfRange,
+    Positions,
+    Reader,
+    Record,
+    RecordBatch,
+    Topic,
+    TopicPartition,
+)
+
+
+class ArchivedLog:
+    """An EventLog over a log and its archive. Closing it closes the log."""
+
+    def __init__(self, log: EventLog, folder: Path) -> None:
+        """Raises LogError when the archive is of another log, or the two don't join."""
+        self._log = log
+        self._folder = folder
+        self._manifest = load_manifest(folder)
+        if self._manifest.log != log.identity:
+            raise LogError(
+                f"archive {folder} is of log {self._manifest.log}, not of {log.identity}"
+            )
+        for topic in TOPICS:
+            for place, start in log.start_positions(topic).items():
+                end = self._manifest.end(place)
+                if end is not None and end < start:
+                    raise LogError(
+                        f"archive {folder} ends at {end} of {place}, the log begins at {start}"
+                    )
+
+    @property
+    def identity(self) -> str:
+        return self._log.identity
+
+    def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
+        self._log.append(topic, records, timeout_s)
+
+    def fenced_writer(self, name: str, timeout_s: float = 30.0) -> FencedWriter:
+        return self._log.fenced_writer(name, timeout_s)
+
+    def reader(self, positions: Mapping[TopicPartition, int]) -> Reader:
+        live: Positions = dict(positions)
+        old: Positions = {}
+        for topic in TOPICS:
+            for place, start in self._log.start_positions(topic).items():
+                if positions.get(place, start) < start:
+                    old[place] = positions[place]
+                    live[place] = start
+        if not old:
+            return self._log.reader(positions)
+        return ArchivedReader(self._log.reader(live), self._folder, self._manifest, old, live)
+
+    def start_positions(self, topic: Topic) -> Positions:
+        starts = self._log.start_positions(topic)
+        for place in starts:
+            if files := self._manifest.of(place):
+                starts[place] = min(starts[place], files[0].first_offset)
+        return starts
+
+    def end_positions(self, topic: Topic) -> Positions:
+        return self._log.end_positions(topic)
+
+    def positions_at(self, topic: Topic, time_us: int) -> Positions:
+        found = self._log.positions_at(topic, time_us)
+        live = self._log.start_positions(topic)
+        for place, offset in found.items():
+            if offset == live[place]:  # the first such record may have left the log
+                for file in self._manifest.of(place):
+                    rows = _read(self._folder, file).to_pydict()
+                    pairs = zip(rows["offset"], rows["log_time_us"], strict=True)
+                    at = next((each for each, when in pairs if when >= time_us), None)
+                    if at is not None:
+                        found[place] = min(at, offset)
+                        break
+        return found
+
+    def remove_before(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._log.remove_before(positions)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class ArchivedReader:
+    """A Reader that begins in the archive and goes on in the log."""
+
+    def __init__(
+        self, live: Reader, folder: Path, manifest: Manifest, old: Positions, joins: Positions
+    ) -> None:
+        self._live = live
+        self._folder = folder
+        self._manifest = manifest
+        self._old = old
+        self._joins = joins
+
+    @property
+    def positions(self) -> Positions:
+        return self._live.positions | self._old
+
+    def poll(self, timeout_s: float, max_records: int = 10_000) -> list[RecordBatch]:
+        deadline = time.monotonic() + timeout_s
+        while self._old:
+            place, start = next(iter(self._old.items()))
+            batch = self._archived(place, start, max_records)
+            self._old[place] = batch.next_offset
+            if batch.next_offset >= self._joins[place]:
+                del self._old[place]
+            if len(batch):
+                return [batch]
+        return self._live.poll(max(0.0, deadline - time.monotonic()), max_records)
+
+    def close(self) -> None:
+        self._live.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _archived(self, place: TopicPartition, start: int, max_records: int) -> RecordBatch:
+        end = self._joins[place]
+        for file in self._manifest.of(place):
+            if file.first_offset <= start < file.next_offset:
+                table = _read(self._folder, file)
+                offsets: list[int] = table.to_pydict()["offset"]
+                rows = [i for i, offset in enumerate(offsets) if start <= offset < end]
+                picked = rows[:max_records]
+                whole = len(picked) == len(rows)
+                after = min(file.next_offset, end) if whole else offsets[picked[-1]] + 1
+                columns: dict[str, Any] = table.take(pa.array(picked, pa.int64())).to_pydict()
+                return RecordBatch(
+                    place.topic,
+                    place.partition,
+                    columns["offset"],
+                    columns["log_time_us"],
+                    columns["key"],
+                    columns["value"],
+                    after,
+                )
+        raise PositionOutOfRange(f"position {start} of {place} is neither archived nor in the log")
+
+
+_last: tuple[Path, pa.Table] | None = None
+
+
+def _read(folder: Path, file: ArchivedFile) -> pa.Table:
+    """A file's records, checked against its digest. The last one read is kept."""
+    global _last
+    path = folder / file.name
+    if _last is None or _last[0] != path:
+        check_file(folder, file)
+        _last = (path, pq.read_table(path))
+    return _last[1]

@@ -1,0 +1,179 @@
+"""Which decoded facts are new to the book, which came before, which contradict one that did.
+
+Delivery is at least once: a producer that isn't sure appends again. A fact is the same as another
+if they agree in all but who recorded it (producer, incarnation, number); it then counts once. One
+id with other content is a conflict.
+
+Every id is looked up, and this is what keeps that cheap: ids of version 7 begin with their time,
+so those of a chunk lie close together, mostly behind all that a table has; the few others are
+looked up in the row groups that hold such times, which DuckDB finds by their smallest and largest
+id. Ids that were derived from a source (another version) lie anywhere; they are in a table of
+their own, narrow enough to be searched whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+
+from consumers.decode import DecodedFacts, Reject
+from ledger.facts import FACTS
+from ledger.schema import hints
+
+_WHO_RECORDED = ("producer", "incarnation", "producer_seq")
+
+
+class HighestIds:
+    """The highest id of version 7 in each table, as far as it was needed."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._highest: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """Behind it no id of the table lies; "" for an empty table."""
+        if name not in self._highest:
+            found = self._connection.execute(
+                f"SELECT max(event_id) FROM {name} WHERE uuid_extract_version(event_id) = 7"
+            ).fetchall()
+            self._highest[name] = str(found[0][0] or "")
+        return self._highest[name]
+
+    def raise_to(self, name: str, event_id: str) -> None:
+        """The table has this id now."""
+        self._highest[name] = max(self.of(name), event_id)
+
+    def forget(self) -> None:
+        """After a rollback: what was raised in memory may not be in the book."""
+        self._highest.clear()
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Facts of one kind by what the book should do with them."""
+
+    new: list[DecodedFacts] = field(default_factory=list[DecodedFacts])
+    duplicates: list[DecodedFacts] = field(default_factory=list[DecodedFacts])
+    """Facts that count already."""
+    conflicts: list[Reject] = field(default_factory=list[Reject])
+
+
+def judge(
+    connection: duckdb.DuckDBPyConnection, highest: HighestIds, facts: DecodedFacts
+) -> Verdict:
+    """Compare facts of one kind with what the book holds, and with one another."""
+    ids = [str(event_id) for event_id in facts.table["event_id"].to_pylist()]
+    known = _known(connection, highest, facts.wire.name, ids)
+    if len(set(ids)) < len(ids):
+        known |= {event_id for event_id, count in Counter(ids).items() if count > 1}
+    if not known:
+        return Verdict(new=[facts])
+    suspects = [row for row, event_id in enumerate(ids) if event_id in known]
+    verdict = _compare(connection, facts.take(suspects))
+    if len(suspects) < len(ids):
+        verdict.new.append(
+            facts.take([row for row, event_id in enumerate(ids) if event_id not in known])
+        )
+    return verdict
+
+
+def is_derived(event_id: str) -> bool:
+    """Whether an id was derived from a source, rather than made by a recorder."""
+    return event_id[14:15] != "7"
+
+
+def _known(
+    connection: duckdb.DuckDBPyConnection, highest: HighestIds, name: str, ids: Sequence[str]
+) -> set[str]:
+    """Those of `ids` that the book has: version 7 in the kind's own table, others in any."""
+    top = highest.of(name)
+    derived = [event_id for event_id in ids if is_derived(event_id)]
+    within = [event_id for event_id in ids if event_id <= top]
+    if derived:
+        within = [event_id for event_id in within if not is_derived(event_id)]
+    found = set(_kinds(connection, derived)) if derived else set[str]()
+    if within:
+        rows = connection.execute(
+            f"SELECT event_id FROM {name} WHERE event_id BETWEEN ?::UUID AND ?::UUID"
+            " AND event_id IN (SELECT unnest(?)::UUID)",
+            [min(within), max(within), within],
+        ).fetchall()
+        found |= {str(event_id) for (event_id,) in rows}
+    return found
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, ids: Sequence[str]) -> dict[str, str]:
+    """Derived event id -> the kind of fact that the book has under it."""
+    rows = connection.execute(
+        "SELECT event_id, fact FROM derived_ids WHERE event_id IN (SELECT unnest(?)::UUID)",
+        [list(ids)],
+    ).fetchall()
+    return {str(event_id): str(fact) for event_id, fact in rows}
+
+
+def _compare(connection: duckdb.DuckDBPyConnection, suspects: DecodedFacts) -> Verdict:
+    """Facts whose ids came before, in the book or among themselves."""
+    ids = [str(event_id) for event_id in suspects.table["event_id"].to_pylist()]
+    content = suspects.table.select(_compared(suspects.wire.name)).to_pylist()
+    stored = _stored(connection, suspects)
+    kinds = _kinds(connection, ids)
+    other = {each: kind for each, kind in kinds.items() if kind != suspects.wire.name}
+    first: dict[str, int] = {}
+    again: list[int] = []
+    verdict = Verdict()
+    for row, event_id in enumerate(ids):
+        if row in stored:
+            same = stored[row]
+        elif event_id in first:
+            same = content[row] == content[first[event_id]]
+        elif event_id in other:
+            same = False
+        else:
+            first[event_id] = row
+            continue
+        if same:
+            again.append(row)
+        else:
+            verdict.conflicts.append(_conflict(suspects, row, event_id, other.get(event_id)))
+    verdict.new = [suspects.take(list(first.values()))] if first else []
+    verdict.duplicates = [suspects.take(again)] if again else []
+    return verdict
+
+
+def _conflict(facts: DecodedFacts, row: int, event_id: str, other: str | None) -> Reject:
+    detail = f"event_id {event_id} is in the book with other content"
+    if other is not None:
+        detail = f"event_id {event_id} is in the book as a {other}"
+    number = facts.table.slice(row, 1).select(["incarnation", "producer_seq"]).to_pylist()[0]
+    return Reject(facts.places.at(row), "conflict", detail, event_id, **number)
+
+
+def _compared(name: str) -> list[str]:
+    return [column for column in hints(FACTS[name]) if column not in _WHO_RECORDED]
+
+
+def _stored(connection: duckdb.DuckDBPyConnection, suspects: DecodedFacts) -> dict[int, bool]:
+    """Row -> whether the book's fact of the same id and kind has the same content."""
+    name = suspects.wire.name
+    ids = [UUID(event_id) for event_id in suspects.table["event_id"].to_pylist()]
+    # Cast by the table itself, so that what is compared is what would be stored.
+    connection.execute(f"CREATE TEMP TABLE suspects AS SELECT 0 AS suspect, * FROM {name} LIMIT 0")
+    rows = pa.array(range(len(ids)), pa.int32())
+    connection.register("suspect_rows", suspects.table.add_column(0, "suspect", rows))
+    connection.execute("INSERT INTO suspects FROM suspect_rows")
+    same = " AND ".join(
+        f's."{column}" IS NOT DISTINCT FROM t."{column}"' for column in _compared(name)
+    )
+    found = connection.execute(
+        f"SELECT s.suspect, {same} FROM temp.suspects AS s JOIN {name} AS t"
+        " ON s.event_id = t.event_id WHERE t.event_id BETWEEN ? AND ?",
+        [min(ids), max(ids)],
+    ).fetchall()
+    connection.unregister("suspect_rows")
+    connection.execute("DROP TABLE temp.suspects")
+    return {int(row): bool(equal) for row, equal in found}

@@ -1,0 +1,96 @@
+"""A book that is right: caught up, or built beside the old one and put in its place.
+
+Invariant: at `path` there is always a whole book of one version, the old one until the new one has
+caught up. A rebuild that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+from consumers.insert import Inserted
+from consumers.projector import Progress, Projector
+from ledger.book import Book, BookError, connect
+from ledger.log import EventLog, Positions
+
+
+def project(log: EventLog, path: Path, progress: Progress | None = None) -> Inserted:
+    """Bring the book at `path` up to where the log ends now; rebuild it if it was built with
+    other tables, views or schemas.
+
+    Raises BookError, LogError (PositionOutOfRange for a book that the log can't have made)."""
+    with contextlib.closing(Book(path, log.identity)) as book:
+        if book.current:
+            projector = Projector(log, book)
+            projector.catch_up(progress=progress)
+            return projector.inserted
+    return rebuild(log, path, progress=progress)
+
+
+@contextlib.contextmanager
+def owned_book(log: EventLog, path: Path) -> Generator[Book]:
+    """The current book at `path`, open for writing; rebuilt first if need be."""
+    book = Book(path, log.identity)
+    if not book.current:
+        book.close()
+        rebuild(log, path)
+        book = Book(path, log.identity)
+    with contextlib.closing(book):
+        yield book
+
+
+def rebuild(
+    log: EventLog, path: Path, until: Positions | None = None, progress: Progress | None = None
+) -> Inserted:
+    """Build the book anew from the log, up to `until` or to its end, and put it at `path`."""
+    if path.exists():
+        connect(path).close()  # raises BookInUse while somebody works on it
+    beside = path.with_name(path.name + ".rebuild")
+    if until is not None:
+        check_positions(log, until)
+        _remove(beside)  # it may have come further than `until`
+    book = _unfinished(beside, log)
+    with contextlib.closing(book):
+        projector = Projector(log, book)
+        projector.catch_up(until, progress)
+        book.connection.execute("CHECKPOINT")
+    # A stale WAL beside the new file would be replayed into it.
+    _wal(path).unlink(missing_ok=True)
+    beside.replace(path)
+    return projector.inserted
+
+
+def check_positions(log: EventLog, positions: Positions) -> None:
+    """Raise BookError for a position that `log` doesn't have."""
+    start, end = log.start_positions("events"), log.end_positions("events")
+    if unknown := positions.keys() - end.keys():
+        raise BookError(f"the log has {len(end)} partitions, and no {min(unknown)}")
+    for place in end:
+        at = positions.get(place)
+        if at is None or not start[place] <= at <= end[place]:
+            shown = "none" if at is None else at
+            raise BookError(
+                f"position of {place} must be from {start[place]} to {end[place]}, got {shown}"
+            )
+
+
+def _unfinished(beside: Path, log: EventLog) -> Book:
+    with contextlib.suppress(BookError):
+        if beside.exists():
+            book = Book(beside, log.identity)
+            if book.current:
+                return book
+            book.close()
+    _remove(beside)
+    return Book(beside, log.identity)
+
+
+def _remove(path: Path) -> None:
+    for file in (path, _wal(path)):
+        file.unlink(missing_ok=True)
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + ".wal")

@@ -1,0 +1,11 @@
+-- One row per incarnation that neither ended well nor, by the log's clock, still lives: what it
+-- recorded after its last pulse may never have been sent.
+WITH clock AS (SELECT max(log_time) AS now FROM facts)
+SELECT printf(
+    'producer %s (incarnation %s) was never closed: what it recorded from %s to %s may be unseen',
+    producer, incarnation, last_alive_at, unseen_until
+)
+FROM producers, clock
+WHERE state = 'open' AND unseen_until < now
+ORDER BY last_alive_at
+LIMIT 1000;

@@ -1,0 +1,176 @@
+"""The book: one DuckDB file, projected from the log, disposable.
+
+Invariants:
+
+1. The rows and the positions that they were read up to change in one transaction.
+2. A book belongs to one log (`identity`) and to one set of tables, views and schemas (`hash`);
+   with another log it is refused, with another set it is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Generator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import duckdb
+
+from ledger.avro import wire_types
+from ledger.log import Positions, TopicPartition
+
+VIEWS = (
+    "facts",
+    "producers",
+    "runs",
+    "tasks",
+    "turns",
+    "tool_calls",
+    "sandboxes",
+    "trajectories",
+    "steps",
+    "weight_updates",
+    "book_problems",
+)
+"""Views in `ledger/views/`, each after those that it selects from."""
+
+MEMORY_LIMIT = "2GB"
+
+
+class BookError(Exception):
+    """Something is wrong with a book; the message says value, rule and place."""
+
+
+class BookInUse(BookError):
+    """Another process has the book open."""
+
+
+class BookOfAnotherLog(BookError):
+    """The book was projected from another log."""
+
+
+@cache
+def sql_file(name: str) -> str:
+    """The text of an .sql file of this package."""
+    return resources.files("ledger").joinpath(name).read_text()
+
+
+def book_hash() -> str:
+    """Changes with whatever would make a rebuilt book differ from this one."""
+    digest = hashlib.sha256()
+    for name in ("tables.sql", "book.sql", *(f"views/{view}.sql" for view in VIEWS)):
+        digest.update(sql_file(name).encode())
+    for wire in wire_types().values():
+        digest.update(wire.header)
+    return digest.hexdigest()
+
+
+def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB file. Raises BookInUse, BookError."""
+    if read_only and not path.exists():
+        raise BookError(f"there is no book at {path} (rollbook project makes one)")
+    try:
+        connection = duckdb.connect(str(path), read_only=read_only)
+    except duckdb.IOException as error:
+        if "lock" not in str(error):
+            raise BookError(f"{path} can't be opened as a book: {error}") from error
+        holder = re.search(r"\(PID (\d+)\)", str(error))
+        who = f"process {holder[1]}" if holder else "another process"
+        raise BookInUse(
+            f"book {path} is open in {who}, and a DuckDB file has one owner at a time:"
+            " ask that process, or stop it"
+        ) from error
+    except duckdb.Error as error:
+        raise BookError(f"{path} is no DuckDB file: {error}") from error
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    # Small checkpoints cost a projection that catches up more than they save.
+    connection.execute("SET checkpoint_threshold = '256MB'")
+    return connection
+
+
+class Book:
+    """A book open for writing, by its only owner."""
+
+    def __init__(self, path: Path, log_identity: str) -> None:
+        """Open the book at `path`, made empty if missing.
+
+        Raises BookOfAnotherLog, BookInUse, BookError."""
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.connection = connect(path)
+        try:
+            if not self._tables():
+                self._create(log_identity)
+            self._check(log_identity)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    @property
+    def current(self) -> bool:
+        """Whether it was built with the tables, views and schemas of this version."""
+        return self.meta()["hash"] == book_hash()
+
+    def meta(self) -> dict[str, str]:
+        """What the book was built with and from."""
+        rows = self.connection.execute("SELECT name, value FROM book_meta").fetchall()
+        return {str(name): str(value) for name, value in rows}
+
+    def positions(self) -> Positions:
+        """Where to read the log on."""
+        rows = self.connection.execute(
+            "SELECT log_partition, next_offset FROM positions WHERE topic = 'events'"
+        ).fetchall()
+        return {TopicPartition("events", int(place)): int(offset) for place, offset in rows}
+
+    def set_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Store positions; part of the caller's transaction."""
+        for place, offset in positions.items():
+            self.connection.execute(
+                "DELETE FROM positions WHERE topic = ? AND log_partition = ?",
+                [place.topic, place.partition],
+            )
+            self.connection.execute(
+                "INSERT INTO positions VALUES (?, ?, ?)", [place.topic, place.partition, offset]
+            )
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[duckdb.DuckDBPyConnection]:
+        """All of the block's changes, or none."""
+        self.connection.execute("BEGIN")
+        try:
+            yield self.connection
+        except BaseException:
+            with contextlib.suppress(duckdb.Error):  # some errors have rolled back already
+                self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _tables(self) -> set[str]:
+        rows = self.connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        return {str(name) for (name,) in rows}
+
+    def _create(self, log_identity: str) -> None:
+        with self.transaction() as connection:
+            connection.execute(sql_file("book.sql"))
+            connection.execute(sql_file("tables.sql"))
+            for view in VIEWS:
+                connection.execute(sql_file(f"views/{view}.sql"))
+            for name, value in (("hash", book_hash()), ("log", log_identity)):
+                connection.execute("INSERT INTO book_meta VALUES (?, ?)", [name, value])
+
+    def _check(self, log_identity: str) -> None:
+        if "book_meta" not in self._tables():
+            raise BookError(f"{self.path} is a DuckDB file, but no book: it has no book_meta")
+        if (log := self.meta().get("log")) != log_identity:
+            raise BookOfAnotherLog(
+                f"book {self.path} was projected from log {log}, not from {log_identity}:"
+                " give another --book, or remove the file to build it anew"
+            )

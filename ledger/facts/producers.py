@@ -1,0 +1,58 @@
+"""Facts that a producer records about itself, so that the books know what they can't see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.facts.base import Excerpt, Fact, Uuid
+from ledger.facts.lists import LossReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerAlive(Fact):
+    """A producer's pulse. What a killed producer never sent, it recorded within
+    `interval_s` after its last pulse in the log."""
+
+    accepted: int
+    """Facts taken from callers so far, those still queued and those given up included."""
+    last_seq: int
+    """The sequence number before this fact's own; -1: none."""
+    interval_s: float
+    """The next pulse comes within this many seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerClosed(Fact):
+    """A producer ended in good order; nothing of it is missing up to here."""
+
+    accepted: int
+    """Facts taken from callers, those given up included."""
+    last_seq: int
+    """The sequence number before this fact's own; -1: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLost(Fact):
+    """A producer had to give up facts."""
+
+    count: int
+    """How many since the last such fact for the same reason."""
+    reason: LossReason
+    """Why."""
+    first_fact: str | None = None
+    """Kind of the first of them."""
+    detail: Excerpt | None = None
+    """Value, rule and place of the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsErased(Fact):
+    """Facts of an erased run were left out when a log was copied. One per stretch of numbers of
+    an incarnation, so that they are no hole; it doesn't name the run. Audit only."""
+
+    erased_incarnation: Uuid
+    """The incarnation that had recorded them."""
+    first_seq: int
+    """The first number left out."""
+    last_seq: int
+    """The last number left out."""

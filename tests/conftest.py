@@ -1,0 +1,50 @@
+"""Fixtures that several test files use: a real Kafka broker, and the URLs of both logs.
+
+`ROLLBOOK_TEST_KAFKA=host:port` names a broker that is there already; else one is started for the
+session. A missing Java or Maven is a failure that says what to install, never a skip.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.kafka.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap() -> Iterator[str]:
+    """`host:port` of a broker that lives as long as the session; tests must not stop it."""
+    given = os.environ.get("ROLLBOOK_TEST_KAFKA")
+    if given:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="rollbook-test-kafka-") as data_dir:
+        broker = Broker(Path(data_dir))
+        try:
+            yield broker.start()
+        finally:
+            broker.kill()
+
+
+@pytest.fixture
+def kafka_url(kafka_bootstrap: str) -> str:
+    """A Kafka log of three partitions that no other test sees."""
+    return f"kafka://{kafka_bootstrap}/t{uuid.uuid4().hex[:12]}?partitions=3"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """An SQLite log that no other test sees."""
+    return f"sqlite:///{tmp_path / 'log.db'}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
+def log_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty log, once for each implementation."""
+    return request.getfixturevalue(f"{request.param}_url")

@@ -1,0 +1,134 @@
+"""The project itself: who may import whom, what an installation brings, what is packaged."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+MAY_IMPORT = {
+    "ledger": {"ledger"},
+    "producers": {"producers", "ledger"},
+    "consumers": {"consumers", "ledger"},
+    "trainer": {"trainer", "ledger"},
+    "api": {"api", "consumers", "deploy", "ledger", "producers", "trainer"},
+    "deploy": {"deploy"},
+}
+OURS = set(MAY_IMPORT) | {"tests", "benchmarks"}
+
+
+def imports_of(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_the_arrows_between_packages_hold(package: str) -> None:
+    for file in modules(package):
+        tops = {name.split(".")[0] for name in imports_of(file)}
+        assert tops & OURS <= MAY_IMPORT[package], file
+        if package != "trainer":
+            assert "torch" not in tops, file
+
+
+def test_only_the_kafka_modules_import_the_kafka_client() -> None:
+    users = {
+        file.name
+        for package in MAY_IMPORT
+        for file in modules(package)
+        if "kafka" in {name.split(".")[0] for name in imports_of(file)}
+    }
+    assert users
+    assert all(name.startswith("kafka_") for name in users), users
+
+
+def test_modules_are_small() -> None:
+    """300 lines a module and 70 a function are the most."""
+    for package in MAY_IMPORT:
+        for file in modules(package):
+            text = file.read_text()
+            assert text.count("\n") <= 300, file
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    assert (node.end_lineno or 0) - node.lineno < 70, f"{file}: {node.name}"
+
+
+def test_help_needs_no_torch_and_no_kafka_client() -> None:
+    script = (
+        "import sys, api.cli; from typer.testing import CliRunner;"
+        " assert CliRunner().invoke(api.cli.app, ['--help']).exit_code == 0;"
+        " print([name for name in ('torch', 'kafka') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_light_install_brings_no_torch() -> None:
+    heavy = ("torch", "megatron", "sglang", "triton", "transformers", "numpy")
+    for requirement in PROJECT["project"]["dependencies"]:
+        assert not requirement.startswith(heavy), requirement
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"dev", "trainer"}
+
+
+def test_every_package_is_listed() -> None:
+    listed = set(PROJECT["tool"]["setuptools"]["packages"])
+    found = {
+        str(file.parent.relative_to(ROOT)).replace("/", ".")
+        for package in [*MAY_IMPORT, "schemas"]
+        for file in (ROOT / package).rglob("__init__.py")
+    }
+    assert found == listed
+
+
+def test_the_wheel_has_sql_schemas_and_what_the_broker_needs(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--wheel-dir", str(tmp_path), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("rollbook-*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for pattern in ("ledger/**/*.sql", "ledger/*.pyi", "schemas/**/*.avsc", "deploy/kafka/*.xml"):
+        files = {str(file.relative_to(ROOT)) for file in ROOT.glob(pattern)}
+        assert files, pattern
+        assert files <= names, pattern
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+
+
+def test_nothing_names_a_path_of_this_machine_or_a_registry() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    forbidden = re.compile(r"(?<![\w.])/(work|root|home)/\w|pypi\.org|repo1?\.maven|npmjs")
+    for name in tracked:
+        if name != "tests/test_project.py":
+            text = (ROOT / name).read_text(errors="ignore")
+            assert not forbidden.search(text), (name, forbidden.search(text))
+
+
+def test_the_broker_that_docker_runs_is_the_one_that_tests_run() -> None:
+    pom = (ROOT / "deploy" / "kafka" / "pom.xml").read_text()
+    version = re.search(r"<artifactId>kafka_2\.13</artifactId>\s*<version>([\d.]+)<", pom)
+    assert version
+    assert f"apache/kafka:{version[1]}\n" in (ROOT / "compose.yaml").read_text()

@@ -1,0 +1,44 @@
+"""The README's example runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.cli import main
+from ledger.book import VIEWS
+
+README = Path(__file__).parents[1].joinpath("README.md").read_text()
+
+
+def test_the_readme_s_example_records_what_its_commands_then_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROLLBOOK_SPOOL_DIR", str(tmp_path / "spool"))
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(example, "README.md", "exec"), {})
+    commands = [
+        shlex.split(line, comments=True)
+        for line in README.splitlines()
+        if line.startswith("rollbook ")
+    ]
+    assert [command[1] for command in commands] == ["project", "sql", "audit", "replay"]
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0, command
+    printed = capsys.readouterr()
+    assert "fix-1" in printed.out
+    assert "book.duckdb: 7 facts" in printed.err
+    assert "nothing is wrong" in printed.err
+
+
+def test_the_readme_names_every_view() -> None:
+    for view in VIEWS:
+        assert f"`{view}`" in README
