@@ -24,7 +24,6 @@ from ledger.avro import (
 )
 from ledger.checks import InvalidFact
 from ledger.columns import ColumnarFailure, arrow_schema, decode_bodies
-from ledger.confluent import SchemaRegistry, to_single_object
 from ledger.log import RecordBatch
 from ledger.objects import build
 
@@ -69,35 +68,15 @@ class Decoded:
     rejects: list[Reject] = field(default_factory=list[Reject])
 
 
-def decode_batches(
-    batches: Iterable[RecordBatch], registry: SchemaRegistry | None = None
-) -> Decoded:
-    """Decode every record of `batches`, in order within each kind of fact. Those in the Confluent
-    framing need a `registry`. Raises RegistryError."""
+def decode_batches(batches: Iterable[RecordBatch]) -> Decoded:
+    """Decode every record of `batches`, in order within each kind of fact."""
     decoded = Decoded()
     known = writer_schemas()
-    all_places = places_of(batches)
-    if registry is not None:
-        all_places = _reframe(all_places, registry, decoded)
-    for header, places in by_header(all_places, HEADER_BYTES).items():
+    for header, places in by_header(places_of(batches), HEADER_BYTES).items():
         writer = known.get(header)
         if writer is None or writer.released or not _fast(writer.wire, places, decoded):
             _one_by_one(places, decoded)
     return decoded
-
-
-def _reframe(places: Places, registry: SchemaRegistry, decoded: Decoded) -> Places:
-    """The same records, all in the single-object encoding."""
-    kept: list[int] = []
-    for row, value in enumerate(places.values):
-        try:
-            places.values[row] = to_single_object(value, registry)
-        except DecodeError as error:
-            reason = "unknown_schema" if isinstance(error, UnknownSchema) else "undecodable"
-            decoded.rejects.append(Reject(places.at(row), reason, str(error)))
-        else:
-            kept.append(row)
-    return places.take(kept)
 
 
 def _fast(wire: WireType, places: Places, decoded: Decoded) -> bool:

@@ -152,6 +152,12 @@ def writer_schema_of(value: bytes) -> WriterSchema:
     known = writer_schemas().get(value[:HEADER_BYTES])
     if known is not None:
         return known
+    if value[:1] == b"\0" and len(value) >= 5:
+        number = int.from_bytes(value[1:5], "big")
+        raise UnknownSchema(
+            f"this looks like the Confluent framing with schema {number}, which needs a log URL"
+            " with a schema_registry that knows it as one of Rollbook's"
+        )
     if len(value) < HEADER_BYTES or value[:2] != MARKER:
         raise DecodeError(
             f"a fact must begin with {MARKER.hex()} and an 8-byte fingerprint,"

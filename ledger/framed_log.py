@@ -95,7 +95,9 @@ class FramedWriter:
         self._framed = framed
 
     def append(self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0) -> None:
-        framed = {topic: self._framed(of_topic) for topic, of_topic in records.items()}
+        framed: dict[Topic, Sequence[Record]] = {
+            topic: self._framed(of_topic) for topic, of_topic in records.items()
+        }
         self._writer.append(framed, timeout_s)
 
     def close(self) -> None:

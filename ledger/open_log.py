@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from ledger.log import EventLog, LogError
 
+if TYPE_CHECKING:
+    from ledger.confluent import SchemaRegistry
+
+FRAMING_OPTIONS = {"framing", "schema_registry"}
 SECRET_OPTION = re.compile(r"password|secret|token|oauth|jaas", re.IGNORECASE)
 
 
@@ -20,15 +24,54 @@ def open_log(url: str, options: Mapping[str, str] | None = None) -> EventLog:
       password may stand before the hosts (`kafka://user:secret@host:9092/prefix`), and every other
       query parameter goes to the Kafka client. `options` are client options too, for what should
       not stand in a URL.
+    - Either with `schema_registry=http://host:8081` (in the URL or the options): values in the
+      Confluent framing are read, and with `framing=confluent` written.
 
     Raises LogError for a URL of another form, LogUnavailable, TopicMisconfigured."""
+    bare, given, registry, write = _split_framing(url, options or {})
+    log = _open(bare, given)
+    if registry is None:
+        return log
+    from ledger.framed_log import FramedLog
+
+    return FramedLog(log, registry, write=write)
+
+
+def _open(url: str, options: Mapping[str, str]) -> EventLog:
     if check_url(url) == "sqlite":
         from ledger.sqlite_log import SqliteLog
 
         return SqliteLog(sqlite_path(url))
     from ledger.kafka_log import KafkaLog
 
-    return KafkaLog.from_url(url, options or {})
+    return KafkaLog.from_url(url, options)
+
+
+def _split_framing(
+    url: str, options: Mapping[str, str]
+) -> tuple[str, dict[str, str], SchemaRegistry | None, bool]:
+    """The URL and options without what the framing takes, the registry, and whether to write in
+    its framing. Raises LogError."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    given = dict(options)
+    taken = {name: query.pop(name, None) or given.pop(name, None) for name in FRAMING_OPTIONS}
+    framing, registry = taken["framing"], taken["schema_registry"]
+    if framing not in (None, "confluent", "single_object"):
+        raise LogError(f"framing must be confluent or single_object, got {framing!r}")
+    if registry is None:
+        if framing == "confluent":
+            raise LogError("framing=confluent needs schema_registry=URL, got none")
+        client = None
+    else:
+        from ledger.confluent import SchemaRegistry
+
+        try:
+            client = SchemaRegistry(registry)
+        except ValueError as error:
+            raise LogError(f"schema_registry: {error}") from None
+    bare = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    return bare + (f"?{urlencode(query)}" if query else ""), given, client, framing == "confluent"
 
 
 def check_log(url: str, options: Mapping[str, str]) -> None:
@@ -36,10 +79,13 @@ def check_log(url: str, options: Mapping[str, str]) -> None:
 
     Also imports what opening it needs: a thread that imports while its process forks leaves a lock
     behind that no thread of the child gets past."""
-    if check_url(url) == "kafka":
+    bare, given, registry, _ = _split_framing(url, options)
+    if registry is not None:
+        from ledger import framed_log as framed_log
+    if check_url(bare) == "kafka":
         from ledger import kafka_log
 
-        kafka_log.kafka_settings.parse(url, options)
+        kafka_log.kafka_settings.parse(bare, given)
 
 
 def check_url(url: str) -> Literal["sqlite", "kafka"]:
@@ -59,10 +105,12 @@ def sqlite_path(url: str) -> str:
     """The file that a `sqlite:///path` URL names."""
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
-    if parts.netloc or not path or parts.query:
+    if parts.netloc or not path:
         raise LogError(
             f"SQLite log URL must be sqlite:///path with three slashes, got {redact(url)!r}"
         )
+    if unknown := dict(parse_qsl(parts.query, keep_blank_values=True)).keys() - FRAMING_OPTIONS:
+        raise LogError(f"a SQLite log has no option {min(unknown)}, got {redact(url)!r}")
     return path
 
 
@@ -71,7 +119,12 @@ def redact(url: str) -> str:
     parts = urlsplit(url)
     netloc = re.sub(r"^[^@]*@", "***@", parts.netloc)
     query = "&".join(
-        f"{name}=***" if SECRET_OPTION.search(name) else f"{name}={value}"
+        f"{name}=***" if SECRET_OPTION.search(name) else f"{name}={_hide_user(value)}"
         for name, value in parse_qsl(parts.query, keep_blank_values=True)
     )
     return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
+
+
+def _hide_user(value: str) -> str:
+    """An option that is a URL itself may carry a password, too."""
+    return re.sub(r"//[^/]*@", "//***@", value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.kafka.broker import Broker
+from tests.registry import Registry
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +50,14 @@ def sqlite_url(tmp_path: Path) -> str:
 def log_url(request: pytest.FixtureRequest) -> str:
     """The URL of an empty log, once for each implementation."""
     return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def server() -> Iterator[Registry]:
+    """A Schema Registry of its own."""
+    with Registry() as registry:
+        thread = threading.Thread(target=registry.serve_forever, args=(0.01,))
+        thread.start()
+        yield registry
+        registry.shutdown()
+        thread.join()

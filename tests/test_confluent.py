@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
-import time
 import traceback
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
-from consumers.decode import decode_batches
 from ledger.avro import DecodeError, UnknownSchema, decode, encode_fact, wire_types
 from ledger.confluent import (
     RegistryError,
@@ -22,84 +16,12 @@ from ledger.confluent import (
     from_single_object,
     to_single_object,
 )
-from ledger.log import RecordBatch
 from ledger.schema import avro_schema
 from tests.builders import a_fact, a_turn
+from tests.registry import Registry
 
 TURN = a_turn(3, completion_tokens=117)
 NOT_FOUND = {"error_code": 40403, "message": "Schema 7 not found"}
-
-
-class Registry(ThreadingHTTPServer):
-    """GET /schemas/ids/{id}, POST /subjects/{subject}/versions; ids count from 1."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self.server_port}"
-        self.url = f"http://{self.host}"
-        self.schemas: list[str] = []
-        self.subjects: dict[str, list[int]] = {}
-        self.requests: list[str] = []
-        self.password: str | None = None
-        self.canned: tuple[int, bytes] | None = None
-        """Status and body of every answer, whatever is asked."""
-        self.pause_s = 0.0
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that gave up waiting."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Registry
-
-    def do_GET(self) -> None:
-        number = int(self.path.removeprefix("/schemas/ids/"))
-        if 0 < number <= len(self.server.schemas):
-            self.answer(200, {"schema": self.server.schemas[number - 1]})
-        else:
-            self.answer(404, {"error_code": 40403, "message": f"Schema {number} not found"})
-
-    def do_POST(self) -> None:
-        subject = self.path.split("/")[2]
-        text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["schema"]
-        if text not in self.server.schemas:
-            self.server.schemas.append(text)
-        number = self.server.schemas.index(text) + 1
-        self.server.subjects.setdefault(subject, []).append(number)
-        self.answer(200, {"id": number})
-
-    def answer(self, status: int, body: Any) -> None:
-        registry = self.server
-        registry.requests.append(f"{self.command} {self.path}")
-        time.sleep(registry.pause_s)
-        given = self.headers.get("Authorization")
-        if registry.password and given != f"Basic {registry.password}":
-            status, body = 401, {"error_code": 40101, "message": "Unauthorized"}
-        data = json.dumps(body).encode()
-        if registry.canned:
-            status, data = registry.canned
-        self.send_response(status)
-        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        self.send_header("Content-Length", str(len(data)))
-        if 300 <= status < 400:
-            self.send_header("Location", f"{registry.url}/elsewhere/schemas/ids/1")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Registry]:
-    with Registry() as registry:
-        thread = threading.Thread(target=registry.serve_forever, args=(0.01,))
-        thread.start()
-        yield registry
-        registry.shutdown()
-        thread.join()
 
 
 def test_a_value_comes_back_through_a_registry_as_it_was(server: Registry) -> None:
@@ -144,27 +66,6 @@ def test_a_single_object_passes_unchanged_and_without_a_question(server: Registr
     assert server.requests == []
 
 
-def test_both_framings_are_read_from_one_log(server: Registry) -> None:
-    registry = SchemaRegistry(server.url)
-    plain = [encode_fact(a_turn(number)) for number in range(4)]
-    values = [
-        plain[0],
-        from_single_object(plain[1], registry),
-        b"\x00\x00\x00\x00\x63" + plain[2][10:],
-        from_single_object(plain[3], registry),
-        b"\x00\x00",
-    ]
-    batch = RecordBatch("events", 0, [0, 1, 2, 3, 4], [9] * 5, ["k"] * 5, values, 5)
-    decoded = decode_batches([batch], registry)
-    (turns,) = decoded.facts
-    assert turns.table["log_offset"].to_pylist() == [0, 1, 3]
-    assert turns.table["turn_no"].to_pylist() == [0, 1, 3]
-    assert [(r.place.offset, r.reason, r.detail) for r in decoded.rejects] == [
-        (2, "unknown_schema", f"schema 99 of {server.url} doesn't exist"),
-        (4, "undecodable", "a Confluent value must begin with 5 bytes, got 0000"),
-    ]
-
-
 # What the registry may answer
 
 
@@ -205,7 +106,7 @@ def test_a_foreign_schema_is_no_fact(server: Registry) -> None:
     ],
 )
 def test_a_bad_answer_is_a_clear_error(
-    server: Registry, status: int, body: Any, error: type[Exception], message: str
+    server: Registry, status: int, body: object, error: type[Exception], message: str
 ) -> None:
     server.canned = status, body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(error) as caught:
