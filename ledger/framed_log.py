@@ -80,8 +80,7 @@ class FramedLog:
             return records
         try:
             return [
-                Record(each.key, from_single_object(each.value, self._registry))
-                for each in records
+                Record(each.key, from_single_object(each.value, self._registry)) for each in records
             ]
         except RegistryError as error:
             raise LogUnavailable(str(error)) from error

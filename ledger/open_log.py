@@ -115,16 +115,21 @@ def sqlite_path(url: str) -> str:
 
 
 def redact(url: str) -> str:
-    """`url` with the user's password and every secret-looking option hidden, fit for messages."""
-    parts = urlsplit(url)
-    netloc = re.sub(r"^[^@]*@", "***@", parts.netloc)
+    """`url` with the user's password and every secret-looking option hidden, fit for messages.
+
+    A password that should have been percent-encoded may have any character in it, so that all
+    before the last @ is hidden."""
+    scheme, mark, rest = url.partition("://")
+    place, _, options = rest.partition("?")
+    if "@" in place:
+        place = f"***@{place.rpartition('@')[2]}"
     query = "&".join(
         f"{name}=***" if SECRET_OPTION.search(name) else f"{name}={_hide_user(value)}"
-        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+        for name, value in parse_qsl(options, keep_blank_values=True)
     )
-    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
+    return f"{scheme}{mark}{place}" + (f"?{query}" if query else "")
 
 
 def _hide_user(value: str) -> str:
     """An option that is a URL itself may carry a password, too."""
-    return re.sub(r"//[^/]*@", "//***@", value)
+    return re.sub(r"//.*@", "//***@", value)
