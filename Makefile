@@ -31,11 +31,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m ledger.render --check
+	$(BIN)/python -m ledger.rendering --check
 
 # Writes every file that is rendered from the fact classes.
 render: setup
-	$(BIN)/python -m ledger.render
+	$(BIN)/python -m ledger.rendering
 
 # Apache Kafka on this machine, in .kafka/; prints host:port. `rollbook broker stop` ends it.
 kafka: setup

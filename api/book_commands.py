@@ -21,8 +21,8 @@ from consumers.projector import Projector
 from consumers.rebuild import owned_book, rebuild
 from consumers.rebuild import project as project_book
 from ledger.book import BookError, connect
-from ledger.checks import to_micros
 from ledger.log import EventLog, Positions, TopicPartition
+from ledger.wire.checks import to_micros
 
 ERRORS = (BookError, duckdb.Error)
 

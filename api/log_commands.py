@@ -19,7 +19,7 @@ from consumers.archive import archived_positions, verify
 from consumers.copy_log import copy_log as copy_records
 from ledger.log import LogError
 from ledger.open_log import check_url, open_log, redact, sqlite_path
-from ledger.spool import drain_orphans, folder_of
+from ledger.recording.spool import drain_orphans, folder_of
 from ledger.sqlite_log import SqliteLog
 
 ERRORS = (LogError,)

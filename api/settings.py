@@ -25,7 +25,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from ledger.spool import default_root
+from ledger.recording.spool import default_root
 
 DEFAULT_FILE = Path("rollbook.toml")
 

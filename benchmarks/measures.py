@@ -6,8 +6,8 @@ from benchmarks.measured import Measured, middle, paired, paired_cpu
 from benchmarks.report import Row, progress
 from benchmarks.stage import PEER_PYTHON, Stage, alternate, fill
 from benchmarks.workload import Maker
-from ledger.kafka_settings import parse
-from ledger.kafka_topics import topic_name
+from ledger.kafka.settings import parse
+from ledger.kafka.topics import topic_name
 
 CALL_LIMIT_US = 10.0
 TRAJECTORY_LIMIT_US = 300.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from benchmarks.measured import Clock, Measured
 from benchmarks.workload import RUN, Maker
-from ledger import kafka_settings
-from ledger.kafka_topics import topic_name
-from ledger.kafka_writer import new_producer, placement
+from ledger.kafka import settings as kafka_settings
+from ledger.kafka.topics import topic_name
+from ledger.kafka.writer import new_producer, placement
 from ledger.open_log import open_log
 from ledger.recorder import Recorder
 

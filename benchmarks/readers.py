@@ -7,10 +7,10 @@ from typing import Any
 
 from benchmarks.measured import Clock, Measured
 from consumers.rebuild import rebuild
-from ledger import kafka_settings
-from ledger.kafka_client import TopicPartition as Partition
+from ledger.kafka import settings as kafka_settings
+from ledger.kafka.client import TopicPartition as Partition
+from ledger.kafka.topics import topic_name
 from ledger.kafka_log import new_consumer
-from ledger.kafka_topics import topic_name
 from ledger.log import Positions, TopicPartition
 from ledger.open_log import open_log
 

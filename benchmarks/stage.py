@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.measured import Measured
 from benchmarks.workload import RUN
 from deploy.kafka.broker import Broker
-from ledger.encoder import Draft, FactEncoder
 from ledger.log import EventLog
 from ledger.open_log import open_log
+from ledger.wire.encoder import Draft, FactEncoder
 
 ROOT = Path(__file__).parent.parent
 PEER_PYTHON = ROOT / ".venv-bench" / "bin" / "python"

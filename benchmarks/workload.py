@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from itertools import count, islice
 from typing import Any
 
-from ledger.encoder import Draft, now_us
 from ledger.facts import Member, PhaseSpan, PoolUse, VersionSpan
 from ledger.facts.decisions import Cut
 from ledger.facts.lists import Phase
-from ledger.record_calls import RecordCalls
 from ledger.recorder import BoundRecorder
+from ledger.recording.calls import RecordCalls
+from ledger.wire.encoder import Draft, now_us
 
 RUN = "0197f3a0-0000-7000-8000-00000000beef"
 ENGINES = [f"http://engine-{number}:30000" for number in range(4)]

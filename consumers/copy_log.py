@@ -7,9 +7,9 @@ import uuid
 from dataclasses import dataclass, field
 
 from ledger.avro import DecodeError, decode_datum
-from ledger.checks import Datum
-from ledger.encoder import Draft, FactEncoder, now_us
 from ledger.log import TOPICS, EventLog, LogError, Record, TopicPartition
+from ledger.wire.checks import Datum
+from ledger.wire.encoder import Draft, FactEncoder, now_us
 
 CHUNK_RECORDS = 2_000
 

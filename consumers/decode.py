@@ -22,10 +22,10 @@ from ledger.avro import (
     decode_datum,
     writer_schemas,
 )
-from ledger.checks import InvalidFact
-from ledger.columns import ColumnarFailure, arrow_schema, decode_bodies
 from ledger.log import RecordBatch
-from ledger.objects import build
+from ledger.wire.checks import InvalidFact
+from ledger.wire.columns import ColumnarFailure, arrow_schema, decode_bodies
+from ledger.wire.objects import build
 
 _UTC = pa.timestamp("us", tz="UTC")
 _PLACE = ("log_partition", "log_offset", "log_time")

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from consumers.decode import DecodedFacts, Reject
 from ledger.facts import FACTS
-from ledger.schema import hints
+from ledger.wire.schema import hints
 
 _WHO_RECORDED = ("producer", "incarnation", "producer_seq")
 

@@ -19,12 +19,12 @@ from typing import cast
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from ledger.checks import Datum, InvalidFact, RecordCheck
 from ledger.facts import FACTS, Fact
 from ledger.log import Topic
-from ledger.objects import build
-from ledger.schema import NAMESPACE, Schema, avro_schema
 from ledger.tokens import TurnTokens
+from ledger.wire.checks import Datum, InvalidFact, RecordCheck
+from ledger.wire.objects import build
+from ledger.wire.schema import NAMESPACE, Schema, avro_schema
 
 # fastavro's stubs leave type arguments out.
 _write = cast(Callable[..., None], fastavro.schemaless_writer)  # pyright: ignore[reportUnknownMemberType]

@@ -12,13 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from ledger.avro import DecodeError
-from ledger.confluent import (
-    MAGIC,
-    RegistryError,
-    SchemaRegistry,
-    from_single_object,
-    to_single_object,
-)
 from ledger.log import (
     EventLog,
     FencedWriter,
@@ -29,6 +22,13 @@ from ledger.log import (
     RecordBatch,
     Topic,
     TopicPartition,
+)
+from ledger.wire.confluent import (
+    MAGIC,
+    RegistryError,
+    SchemaRegistry,
+    from_single_object,
+    to_single_object,
 )
 
 

@@ -1,9 +1,9 @@
 """KafkaLog: the log on a Kafka cluster.
 
     kafka_client     kafka-python, which no other module imports
-    kafka_settings   the URL, its options, and what must never be shown of it
-    kafka_topics     topics: made, checked, identified
-    kafka_writer     append, and fenced writers on transactions
+    kafka/settings   the URL, its options, and what must never be shown of it
+    kafka/topics     topics: made, checked, identified
+    kafka/writer     append, and fenced writers on transactions
     kafka_log        this: reading, positions, and the object that holds it all together
 
 How it keeps what `EventLog` promises: acks=all with an idempotent producer (durable, in order);
@@ -19,18 +19,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from ledger import kafka_settings
-from ledger.kafka_client import CLIENT_ERRORS, POSITION_ERRORS, KafkaConsumer
-from ledger.kafka_client import TopicPartition as Partition
-from ledger.kafka_settings import CONSUMER, KafkaSettings
-from ledger.kafka_topics import (
+from ledger.kafka import settings as kafka_settings
+from ledger.kafka.client import CLIENT_ERRORS, POSITION_ERRORS, KafkaConsumer
+from ledger.kafka.client import TopicPartition as Partition
+from ledger.kafka.settings import CONSUMER, KafkaSettings
+from ledger.kafka.topics import (
     CONNECT_TIMEOUT_S,
     open_topics,
     remove_records,
     topic_name,
     unavailable,
 )
-from ledger.kafka_writer import Appender, KafkaFencedWriter, placement
+from ledger.kafka.writer import Appender, KafkaFencedWriter, placement
 from ledger.log import (
     TOPICS,
     PositionOutOfRange,

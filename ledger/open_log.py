@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from ledger.log import EventLog, LogError
 
 if TYPE_CHECKING:
-    from ledger.confluent import SchemaRegistry
+    from ledger.wire.confluent import SchemaRegistry
 
 FRAMING_OPTIONS = {"framing", "schema_registry"}
 SECRET_OPTION = re.compile(r"password|secret|token|oauth|jaas", re.IGNORECASE)
@@ -64,7 +64,7 @@ def _split_framing(
             raise LogError("framing=confluent needs schema_registry=URL, got none")
         client = None
     else:
-        from ledger.confluent import SchemaRegistry
+        from ledger.wire.confluent import SchemaRegistry
 
         try:
             client = SchemaRegistry(registry)
@@ -83,9 +83,10 @@ def check_log(url: str, options: Mapping[str, str]) -> None:
     if registry is not None:
         from ledger import framed_log as framed_log
     if check_url(bare) == "kafka":
-        from ledger import kafka_log
+        from ledger import kafka_log as kafka_log
+        from ledger.kafka.settings import parse
 
-        kafka_log.kafka_settings.parse(bare, given)
+        parse(bare, given)
 
 
 def check_url(url: str) -> Literal["sqlite", "kafka"]:

@@ -29,16 +29,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from ledger.avro import wire_types
-from ledger.checks import InvalidFact
-from ledger.delivery import Delivery
-from ledger.encoder import Draft, FactEncoder, now_us
 from ledger.facts import FACTS
-from ledger.intake import Intake, Mark
-from ledger.losses import Losses
 from ledger.open_log import check_log
-from ledger.pipeline import Pipeline
-from ledger.record_calls import RecordCalls
-from ledger.spool import default_root
+from ledger.recording.calls import RecordCalls
+from ledger.recording.delivery import Delivery
+from ledger.recording.intake import Intake, Mark
+from ledger.recording.losses import Losses
+from ledger.recording.pipeline import Pipeline
+from ledger.recording.spool import default_root
+from ledger.wire.checks import InvalidFact
+from ledger.wire.encoder import Draft, FactEncoder, now_us
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +61,9 @@ class Recorder(RecordCalls):
         alive_every_s: float = 10.0,
     ) -> None:
         """`log` is a URL for `open_log`, `options` its client options. The log may be away:
-        facts are spooled in `spool_dir` (default: `ledger.spool.default_root`). `run_id` is for
-        facts that name no other. A call waits up to `block_s` seconds for room in a queue of
-        `queue_limit` facts (fewer, if they are large), then gives the fact up.
+        facts are spooled in `spool_dir` (default: `ledger.recording.spool.default_root`).
+        `run_id` is for facts that name no other. A call waits up to `block_s` seconds for room in
+        a queue of `queue_limit` facts (fewer, if they are large), then gives the fact up.
 
         Raises LogError for a URL or options of no log, ValueError for other arguments that no fact
         could be recorded with. Values passed to a call must not be changed later."""

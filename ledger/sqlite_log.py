@@ -1,8 +1,8 @@
 """SqliteLog: the embedded log, one file on a local disk, for many processes of one machine.
 
 One table per topic, one partition (0). Writers take turns, so the order of offsets is the order
-of commits, from 0 on and without holes. `ledger/sqlite_file.py` says how the file is kept safe
-(beside it lie `-wal`, `-shm` and `-lock`), `ledger/sqlite_reader.py` how it is read.
+of commits, from 0 on and without holes. `ledger/sqlite/file.py` says how the file is kept safe
+(beside it lie `-wal`, `-shm` and `-lock`), `ledger/sqlite/reader.py` how it is read.
 
 Network file systems are refused: SQLite's locks and shared memory don't reach over machines.
 """
@@ -30,9 +30,9 @@ from ledger.log import (
     check_removable,
     check_sizes,
 )
-from ledger.sqlite_file import LogFile
-from ledger.sqlite_reader import SqliteReader
-from ledger.sqlite_schema import explained, is_busy
+from ledger.sqlite.file import LogFile
+from ledger.sqlite.reader import SqliteReader
+from ledger.sqlite.schema import explained, is_busy
 
 OPEN_TIMEOUT_S = 30.0
 

@@ -700,7 +700,7 @@ CREATE TABLE pool_sampled (
     in_verify BIGINT  -- Trajectories being scored.
 );
 
--- A producer's pulse. What a killed producer never sent, it recorded within `interval_s` after its last pulse in the log.
+-- A producer's pulse, appended once all before it was acknowledged. What a killed producer never sent, it recorded after its last pulse in the log, and within `interval_s` and the time that an append took.
 CREATE TABLE producer_alive (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,

@@ -23,12 +23,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ledger.avro import wire_types
-from ledger.checks import CALENDAR_US, to_micros
-from ledger.encoder import Draft
 from ledger.facts import FACTS, Excerpt, Fact, TurnCompleted, VersionSpan
 from ledger.facts.base import Uuid
-from ledger.schema import is_enum, is_record, optional
 from ledger.tokens import TurnTokens
+from ledger.wire.checks import CALENDAR_US, to_micros
+from ledger.wire.encoder import Draft
+from ledger.wire.schema import is_enum, is_record, optional
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 """When everything happens, unless a test says otherwise."""

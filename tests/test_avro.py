@@ -26,7 +26,7 @@ from ledger.avro import (
     wire_types,
 )
 from ledger.facts import FACTS, Excerpt, Fact, ProducerAlive, TurnCompleted
-from ledger.render import ROOT
+from ledger.rendering.render import ROOT
 from tests.builders import ANY_SPEED, a_fact, a_turn, any_fact, plain
 from tests.released import HERE
 
@@ -118,6 +118,11 @@ def test_an_unknown_fingerprint_is_an_unknown_schema() -> None:
         decode(value)
 
 
+def test_the_confluent_framing_is_named_where_no_registry_is_asked() -> None:
+    with pytest.raises(UnknownSchema, match="Confluent framing with schema 7, which needs"):
+        decode(b"\x00\x00\x00\x00\x07body!")
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -125,7 +130,6 @@ def test_an_unknown_fingerprint_is_an_unknown_schema() -> None:
         (b"\xc3", r"got c3 \(1 bytes\)"),
         (b"\xc3\x01\x02\x03", r"got c3010203 \(4 bytes\)"),
         (b'{"event": "turn"}', r"got 7b226576656e74223a20 \(17 bytes\)"),
-        (b"\x00\x00\x00\x00\x07body!", r"got 0000000007626f647921 \(10 bytes\)"),
     ],
 )
 def test_bytes_without_the_marker_are_no_fact(value: bytes, shown: str) -> None:

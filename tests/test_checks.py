@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ledger.avro import encode_fact, wire_types
-from ledger.checks import InvalidFact
 from ledger.facts import Excerpt, Fact, Member
 from ledger.facts.lists import Stage
+from ledger.wire.checks import InvalidFact
 from tests.builders import a_fact, an_id
 
 

@@ -180,7 +180,7 @@ def test_drain_says_how_much_it_moved(lab: Path, rollbook: Rollbook) -> None:
         (["backup", "--to", "x", "--log", "kafka://127.0.0.1:1/p"], "Kafka's own"),
         (["restore", "missing.db", "--log", "sqlite:///new.db"], "there is no file missing.db"),
         (["project", "--config", "missing.toml"], "missing.toml does not exist"),
-        (["copy-log", "--to", "sqlite:///x.db", "--without-run", "seven"], "seven"),
+        (["copy-log", "--to", "sqlite:///x.db", "--without-run", "seven"], "--without-run"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(

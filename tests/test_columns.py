@@ -20,8 +20,8 @@ from ledger.avro import (
     encode_fact,
     wire_types,
 )
-from ledger.columns import ColumnarFailure, arrow_schema, decode_bodies, encode_rows
 from ledger.facts import FACTS, Fact
+from ledger.wire.columns import ColumnarFailure, arrow_schema, decode_bodies, encode_rows
 from tests.builders import ANY_SPEED, a_fact, a_turn, plain, records
 
 Facts = tuple[WireType, list[Fact]]

@@ -9,14 +9,14 @@ import traceback
 import pytest
 
 from ledger.avro import DecodeError, UnknownSchema, decode, encode_fact, wire_types
-from ledger.confluent import (
+from ledger.wire.confluent import (
     RegistryError,
     RegistryUnavailable,
     SchemaRegistry,
     from_single_object,
     to_single_object,
 )
-from ledger.schema import avro_schema
+from ledger.wire.schema import avro_schema
 from tests.builders import a_fact, a_turn
 from tests.registry import Registry
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ledger.avro import FactTooLarge, decode
-from ledger.checks import InvalidFact
-from ledger.encoder import Draft, Encoded, FactEncoder
 from ledger.facts import TimeQuality
 from ledger.log import Record
 from ledger.tokens import Tokens, TokensDamaged, TurnTokens, digest, pack, unpack
+from ledger.wire.checks import InvalidFact
+from ledger.wire.encoder import Draft, Encoded, FactEncoder
 from tests.builders import AT, a_draft, a_v7_id, an_id
 
 RUN, GROUP, TRAJECTORY = an_id("run"), an_id("group"), an_id("trajectory")

@@ -15,9 +15,9 @@ import pytest
 
 from ledger.avro import wire_types
 from ledger.facts import FACTS, Fact
-from ledger.record_calls import OWN_FACTS, RecordCalls
-from ledger.render import ROOT, docs_of, rendered, unreleased
-from ledger.schema import avro_schema, is_record, optional
+from ledger.recording.calls import OWN_FACTS, RecordCalls
+from ledger.rendering.render import ROOT, docs_of, rendered, unreleased
+from ledger.wire.schema import avro_schema, is_record, optional
 from tests.builders import a_fact
 
 RENDERED = rendered()
@@ -38,7 +38,7 @@ def test_no_schema_file_is_left_over_from_a_fact_that_is_gone() -> None:
 
 def test_every_current_schema_is_released() -> None:
     names = sorted(path.name for path in unreleased())
-    assert names == [], "run `python -m ledger.render --release`: logs outlive them"
+    assert names == [], "run `python -m ledger.rendering.render --release`: logs outlive them"
 
 
 @pytest.mark.parametrize("name", sorted(wire_types()))

@@ -26,7 +26,7 @@ from consumers.audit import audit
 from consumers.rebuild import project, rebuild
 from deploy.kafka.broker import Broker
 from ledger.open_log import open_log
-from ledger.spool import drain_orphans, folder_of
+from ledger.recording.spool import drain_orphans, folder_of
 from tests.books import differing_tables
 from tests.fault_recorder import ALIVE_EVERY_S, BURST
 

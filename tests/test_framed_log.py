@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ledger.avro import decode, encode_fact
-from ledger.confluent import SchemaRegistry, from_single_object
 from ledger.log import LogError, LogUnavailable, Record
 from ledger.open_log import open_log, redact
 from ledger.recorder import Recorder
+from ledger.wire.confluent import SchemaRegistry, from_single_object
 from tests.books import append, projected, rows
 from tests.builders import a_turn, an_id
 from tests.registry import Registry

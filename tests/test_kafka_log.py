@@ -24,9 +24,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from deploy.kafka.broker import Broker, free_port
-from ledger import kafka_settings
+from ledger.kafka import settings as kafka_settings
+from ledger.kafka.writer import placement
 from ledger.kafka_log import KafkaLog
-from ledger.kafka_writer import placement
 from ledger.log import (
     EventLog,
     Fenced,

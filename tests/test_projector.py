@@ -45,7 +45,7 @@ def test_every_kind_of_fact_reaches_its_table_with_all_its_values(
         assert plain(dict(zip(columns, row, strict=True))) == plain(fact), name
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(any_fact(), min_size=1, max_size=30))
 def test_any_facts_are_kept_as_they_were_recorded(
     tmp_path_factory: pytest.TempPathFactory, facts: list[object]

@@ -21,8 +21,8 @@ from ledger.avro import decode
 from ledger.facts import FACTS
 from ledger.log import LogError
 from ledger.open_log import open_log
-from ledger.record_calls import OWN_FACTS
 from ledger.recorder import Recorder
+from ledger.recording.calls import OWN_FACTS
 from ledger.sqlite_log import SqliteLog
 from ledger.tokens import Tokens, unpack
 from tests.builders import a_fact, an_id, fields_of, plain
@@ -638,7 +638,7 @@ def test_secrets_of_the_url_are_in_no_message_and_no_fact(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ledger.log_link.OPEN_WAIT_S", 0.5)
+    monkeypatch.setattr("ledger.recording.log_link.OPEN_WAIT_S", 0.5)
     caplog.set_level(logging.DEBUG)
     folder = tmp_path / "file"
     folder.write_text("in the way of the spool, so that facts are lost")

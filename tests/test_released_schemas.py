@@ -23,7 +23,7 @@ from ledger.avro import (
 )
 from ledger.facts import TurnCompleted
 from ledger.log import RecordBatch
-from ledger.schema import hints
+from ledger.wire.schema import hints
 from tests.builders import a_turn, plain
 from tests.released import HERE, released_names, writer_of
 

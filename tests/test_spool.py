@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from deploy.kafka.broker import Broker
-from ledger.encoder import FactEncoder
 from ledger.log import LogUnavailable, Record, Topic
 from ledger.open_log import open_log
 from ledger.recorder import Recorder
-from ledger.spool import default_root, drain_orphans, folder_of, orphans, spool_name
-from ledger.spool_file import Spool
-from ledger.spool_owner import OwnerLock
+from ledger.recording.spool import default_root, drain_orphans, folder_of, orphans, spool_name
+from ledger.recording.spool_file import Spool
+from ledger.recording.spool_owner import OwnerLock
 from ledger.sqlite_log import SqliteLog
 from ledger.tokens import Tokens
+from ledger.wire.encoder import FactEncoder
 from tests.builders import a_draft, an_id
 from tests.recorded import (
     IDS,
@@ -375,7 +375,7 @@ def test_a_log_that_goes_and_comes_again_gets_all_in_order(tmp_path: Path, make:
 def test_a_broker_that_is_away_at_start_and_dies_later_gets_all_in_order(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledger.log_link.OPEN_WAIT_S", 0.5)
+    monkeypatch.setattr("ledger.recording.log_link.OPEN_WAIT_S", 0.5)
     broker = Broker(tmp_path / "broker")
     bootstrap = broker.start()
     broker.kill()
@@ -493,7 +493,7 @@ def test_recorders_that_live_never_take_each_others_spool(
     assert all(recorder.flush() for recorder in recorders)
     assert list(orphans(folder_of(tmp_path / "spool", url))) == []
     code = """
-from ledger.spool import folder_of, orphans
+from ledger.recording.spool import folder_of, orphans
 from pathlib import Path
 print(len(list(orphans(folder_of(Path(spool), url)))))
 """
@@ -644,7 +644,7 @@ def test_a_client_that_fails_in_any_way_costs_no_fact(
         append(self, topic, *rest)
 
     monkeypatch.setattr(SqliteLog, "append", fail_sometimes)
-    monkeypatch.setattr("ledger.log_link.BACKOFF_S", (0.001, 0.01))
+    monkeypatch.setattr("ledger.recording.log_link.BACKOFF_S", (0.001, 0.01))
     recorder = make(sqlite_url)
     for turn_no in range(2_000):
         recorder.turn_completed(**IDS, turn_no=turn_no)

@@ -23,7 +23,7 @@ from ledger.log import (
     Topic,
     TopicPartition,
 )
-from ledger.sqlite_file import WAL_BYTES_MAX
+from ledger.sqlite.file import WAL_BYTES_MAX
 from ledger.sqlite_log import SqliteLog
 
 SPAWN = multiprocessing.get_context("spawn")

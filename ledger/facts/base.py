@@ -1,8 +1,8 @@
 """What every fact is: the envelope, the ids it is about, and text too long to carry.
 
 A fact is an immutable record of something that happened. Its class is the single source: the
-Avro schema, the book's table and the reference page are rendered from it (`ledger/render.py`), and
-the docstring under a field becomes its documentation in all three. "Audit only" in a fact's
+Avro schema, the book's table and the reference page are rendered from it (`ledger/rendering/`),
+and the docstring under a field becomes its documentation in all three. "Audit only" in a fact's
 docstring: no view shows it but `facts`, which lists them all.
 """
 

@@ -150,3 +150,4 @@ class LossReason(StrEnum):
     QUEUE_FULL = "queue_full"
     INVALID = "invalid"
     TOO_LARGE = "too_large"
+    SPOOL_DAMAGED = "spool_damaged"

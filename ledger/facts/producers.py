@@ -10,8 +10,9 @@ from ledger.facts.lists import LossReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerAlive(Fact):
-    """A producer's pulse. What a killed producer never sent, it recorded within
-    `interval_s` after its last pulse in the log."""
+    """A producer's pulse, appended once all before it was acknowledged. What a killed producer
+    never sent, it recorded after its last pulse in the log, and within `interval_s` and the time
+    that an append took."""
 
     accepted: int
     """Facts taken from callers so far, those still queued and those given up included."""

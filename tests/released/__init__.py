@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from ledger.avro import WriterSchema, encode, header_of, writer_schemas
-from ledger.render import RELEASED
+from ledger.rendering.render import RELEASED
 from tests.builders import a_record, plain
 
 HERE = Path(__file__).parent

@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledger.log_link import LogLink
-from ledger.spool import orphans
-from ledger.spool_file import Spool
+from ledger.recording.log_link import LogLink
+from ledger.recording.spool import orphans
+from ledger.recording.spool_file import Spool
 
 logger = logging.getLogger(__name__)
 

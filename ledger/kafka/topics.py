@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from ledger import kafka_client
-from ledger.kafka_client import CLIENT_ERRORS, KafkaAdminClient
-from ledger.kafka_client import TopicPartition as Partition
-from ledger.kafka_settings import ADMIN, KafkaSettings
+from ledger.kafka import client as kafka_client
+from ledger.kafka.client import CLIENT_ERRORS, KafkaAdminClient
+from ledger.kafka.client import TopicPartition as Partition
+from ledger.kafka.settings import ADMIN, KafkaSettings
 from ledger.log import (
     MAX_RECORD_BYTES,
     TOPICS,

@@ -1,7 +1,7 @@
 """One call per fact: `recorder.turn_completed(turn_no=3, ...)`.
 
 The calls are made here from the fact classes; their types for editors and checkers are in
-`record_calls.pyi`, rendered from the same classes.
+`calls.pyi`, rendered from the same classes.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ledger.log import (
     RecordBatch,
     TopicPartition,
 )
-from ledger.sqlite_file import LogFile
+from ledger.sqlite.file import LogFile
 
 WAKE_S = 0.02
 """A waiting reader looks for commits this often: 1 to 2% of a core, a fifth of the promised

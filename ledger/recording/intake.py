@@ -19,10 +19,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ledger.encoder import Draft, now_us
 from ledger.facts.lists import LossReason
-from ledger.losses import Losses
+from ledger.recording.losses import Losses
 from ledger.tokens import Tokens
+from ledger.wire.encoder import Draft, now_us
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import uuid_utils
 
 from ledger.avro import WireType, check_size, encode, wire_types
-from ledger.checks import InvalidFact, show
-from ledger.columns import ColumnarFailure, encode_rows
 from ledger.facts import TimeQuality
 from ledger.log import MAX_RECORD_BYTES, Record
 from ledger.tokens import Tokens, digest, pack
+from ledger.wire.checks import InvalidFact, show
+from ledger.wire.columns import ColumnarFailure, encode_rows
 
 _COLUMNAR_MIN_ROWS = 16
 """Below this the fixed cost of the columnar path is more than it saves."""

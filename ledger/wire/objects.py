@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ledger.schema import hints, is_enum, is_record, optional
+from ledger.wire.schema import hints, is_enum, is_record, optional
 
 
 def build(cls: type, datum: dict[str, Any]) -> Any:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ledger.log import LogError, LogUnavailable
-from ledger.sqlite_schema import check_place, connect, explained, is_busy, prepare
+from ledger.sqlite.schema import check_place, connect, explained, is_busy, prepare
 
 T = TypeVar("T")
 

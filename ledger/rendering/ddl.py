@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ledger.facts import FACTS
 from ledger.facts.base import Uuid
-from ledger.schema import full_hints, is_enum, is_record, optional
+from ledger.wire.schema import full_hints, is_enum, is_record, optional
 
 PLACE_COLUMNS = ("log_partition", "log_offset", "log_time")
 """Where in topic `events` a row comes from, and the log's clock there."""

@@ -1,8 +1,8 @@
 """Spools: where facts wait while the log is away, one file per incarnation in a folder per log.
 
-A lock beside a file (`ledger/spool_owner.py`) tells whether its owner lives; the file of a dead one
-(`ledger/spool_file.py`) is drained by the next producer that starts with the same log and folder,
-or by `drain_orphans`. The lock goes with the process, so a killed owner leaves nothing to clean up.
+A lock beside a file (`spool_owner.py`) tells whether its owner lives; the file of a dead one
+(`spool_file.py`) is drained by the next producer that starts with the same log and folder, or by
+`drain_orphans`. The lock goes with the process, so a killed owner leaves nothing to clean up.
 
     <root>/<digest of the log's place>/<producer>-<incarnation>.spool
 """
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from ledger.log import EventLog, LogUnavailable
 from ledger.open_log import check_url, sqlite_path
-from ledger.spool_file import Spool
+from ledger.recording.spool_file import Spool
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ledger.drainer import Drainer
-from ledger.encoder import Encoded
 from ledger.log import EventLog
-from ledger.log_link import LogLink
-from ledger.losses import Losses
-from ledger.spool import folder_of, spool_name
-from ledger.spool_file import Spool
+from ledger.recording.drainer import Drainer
+from ledger.recording.log_link import LogLink
+from ledger.recording.losses import Losses
+from ledger.recording.spool import folder_of, spool_name
+from ledger.recording.spool_file import Spool
+from ledger.wire.encoder import Encoded
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Delivery:
         """`names` are the producer's and the incarnation's."""
         folder = folder_of(spool_root, url)
         self._link = LogLink(url, options)
-        self._spool = Spool(folder / spool_name(*names), losses.add_untold)
+        self._spool = Spool(folder / spool_name(*names), losses.add_damaged)
         self._drainer = Drainer(self._link, self._spool, folder, f"rollbook-{names[0]}-drain")
         self._spool_error = ""
 

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyruhvro  # pyright: ignore[reportMissingTypeStubs]
 
 from ledger.avro import WireType
-from ledger.checks import CALENDAR_US, FieldCheck
-from ledger.schema import avro_schema
+from ledger.wire.checks import CALENDAR_US, FieldCheck
+from ledger.wire.schema import avro_schema
 
 # pyruhvro decodes a record that is longer than its schema without a word. So every body gets one
 # more field behind it, a number that nobody who writes a record can know. Its sign makes it ten

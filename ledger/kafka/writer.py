@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from ledger import kafka_client
-from ledger.kafka_client import CLIENT_ERRORS, KafkaError, KafkaProducer, drop
-from ledger.kafka_settings import PRODUCER, KafkaSettings
-from ledger.kafka_topics import MAX_MESSAGE_BYTES, topic_name, unavailable
+from ledger.kafka import client as kafka_client
+from ledger.kafka.client import CLIENT_ERRORS, KafkaError, KafkaProducer, drop
+from ledger.kafka.settings import PRODUCER, KafkaSettings
+from ledger.kafka.topics import MAX_MESSAGE_BYTES, topic_name, unavailable
 from ledger.log import Fenced, LogError, LogUnavailable, Record, Topic, check_sizes
 
 TRANSACTION_TIMEOUT_MS = 10_000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ledger.kafka_client import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from ledger.kafka.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from ledger.log import LogError
 from ledger.open_log import redact
 

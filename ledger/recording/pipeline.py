@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.avro import FactTooLarge
-from ledger.delivery import Delivery, NotDelivered
-from ledger.encoder import Draft, Encoded, FactEncoder, now_us
 from ledger.facts.lists import LossReason
-from ledger.intake import Intake, Mark
-from ledger.losses import Losses
+from ledger.recording.delivery import Delivery, NotDelivered
+from ledger.recording.intake import Intake, Mark
+from ledger.recording.losses import Losses
+from ledger.wire.encoder import Draft, Encoded, FactEncoder, now_us
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +92,20 @@ class Pipeline:
             facts = len(encoded.events)
             for loss in self._losses.take():
                 self._say(encoded, "producer_lost", loss, now_us())
+            marks = [mark for mark in taken.marks if mark is not self._intake.last]
+            if encoded.events or encoded.tokens or marks:
+                self._chunks.put(_Chunk(encoded, facts, marks))
+            # Alone, so that it is in the log only when all before it is: over partitions, the
+            # facts of one append come in no order.
+            pulse = Encoded()
             if time.monotonic() >= next_alive:
                 next_alive = time.monotonic() + self._alive_every_s
                 interval = {"interval_s": self._alive_every_s}
-                self._say(encoded, "producer_alive", self._count() | interval, taken.until_us)
+                self._say(pulse, "producer_alive", self._count() | interval, taken.until_us)
             if last:
-                self._say(encoded, "producer_closed", self._count(), now_us())
-            self._chunks.put(_Chunk(encoded, facts, taken.marks))
+                self._say(pulse, "producer_closed", self._count(), now_us())
+            if pulse.events or last:
+                self._chunks.put(_Chunk(pulse, 0, [self._intake.last] if last else []))
         self._intake.end()
 
     def _encode(self, drafts: Sequence[Draft]) -> Encoded:

@@ -28,6 +28,15 @@ class Losses:
             first = {"reason": reason, "count": 0, "first_fact": fact, "detail": detail}
             self._untold.setdefault(reason, first)["count"] += 1
 
+    def add_damaged(self, count: int, detail: str) -> None:
+        """Facts were in a spool file that can't be read any more."""
+        if count > 0:
+            with self._lock:
+                self.total += count
+                reason = LossReason.SPOOL_DAMAGED
+                first = {"reason": reason, "count": 0, "first_fact": None, "detail": detail}
+                self._untold.setdefault(reason, first)["count"] += count
+
     def add_untold(self, count: int) -> None:
         """Facts are lost at a time, or in a way, that no `producer_lost` can say."""
         with self._lock:

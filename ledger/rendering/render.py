@@ -1,11 +1,11 @@
-"""Renders what the fact classes are the single source of. `python -m ledger.render` writes the
+"""Renders what the fact classes are the single source of. `python -m ledger.rendering` writes the
 files, `--check` only says which are stale, `--release` also keeps each current schema for ever.
 
     schemas/<fact>.avsc           Avro schema, with documentation
     schemas/released/<fact>.N.avsc  every schema that was ever released
     ledger/tables.sql             the book's tables
     ledger/views/facts.sql        the envelopes of all facts in one view
-    ledger/record_calls.pyi       the recorder's calls, for editors and type checkers
+    ledger/recording/calls.pyi     the recorder's calls, for editors and type checkers
     docs/FACTS.md                 the reference page
 """
 
@@ -14,19 +14,18 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import cast, get_origin
 
-from ledger import ddl
 from ledger.avro import header_of, wire_types
 from ledger.facts import FACTS, Fact
-from ledger.record_calls import OWN_FACTS
-from ledger.schema import Docs, avro_schema, hints, is_enum, is_record, optional, uuid_fields
+from ledger.recording.calls import OWN_FACTS
+from ledger.rendering import ddl
+from ledger.wire.schema import Docs, avro_schema, hints, is_enum, is_record, optional, uuid_fields
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RELEASED = ROOT / "schemas" / "released"
 
 _BOUND_IDS = {"run_id", "group_id", "slot", "trajectory_id", "turn_no", "task_id", "sandbox_id"}
@@ -113,7 +112,7 @@ def facts_view() -> str:
 
 
 def calls_stub() -> str:
-    """ledger/record_calls.pyi"""
+    """ledger/recording/calls.pyi"""
     lines = [
         '"""Rendered from ledger/facts by `make render`: the types of the recorder\'s calls."""',
         "",
@@ -220,7 +219,7 @@ def rendered() -> dict[Path, str]:
     return schema_files() | {
         ROOT / "ledger" / "tables.sql": tables(),
         ROOT / "ledger" / "views" / "facts.sql": facts_view(),
-        ROOT / "ledger" / "record_calls.pyi": calls_stub(),
+        ROOT / "ledger" / "recording" / "calls.pyi": calls_stub(),
         ROOT / "docs" / "FACTS.md": reference(),
     }
 
@@ -247,7 +246,3 @@ def main(arguments: list[str]) -> int:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(files[file])
     return 1 if stale and "--check" in arguments else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ import urllib.request
 from typing import Any, cast
 
 from ledger.avro import HEADER_BYTES, DecodeError, UnknownSchema, header_of, writer_schema_of
-from ledger.schema import Schema
+from ledger.wire.schema import Schema
 
 MAGIC = b"\x00"
 PREFIX_BYTES = 5

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from ledger.facts.base import Excerpt, Uuid
-from ledger.schema import is_enum, is_record, optional
+from ledger.wire.schema import is_enum, is_record, optional
 
 Datum = dict[str, Any]
 Convert = Callable[[Any, str], Any]

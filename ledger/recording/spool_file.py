@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ledger.log import EventLog, LogError, LogUnavailable, Record, RecordTooLarge, TopicPartition
-from ledger.spool_owner import OwnerLock
+from ledger.recording.spool_owner import OwnerLock
 from ledger.sqlite_log import SqliteFencedWriter, SqliteLog
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class Spool:
 
     One thread appends and another one drains."""
 
-    def __init__(self, path: Path, give_up: Callable[[int], None] = lambda count: None) -> None:
-        """`give_up` hears how many facts were in a file that had to be set aside."""
+    def __init__(self, path: Path, give_up: Callable[[int, str], None] | None = None) -> None:
+        """`give_up` hears how many facts were in a file that had to be set aside, and why."""
         self.path = path
         self._give_up = give_up
         self._owner = OwnerLock(path.with_suffix(".owner"))
@@ -208,7 +208,8 @@ class Spool:
             with contextlib.suppress(OSError):
                 rest.unlink(missing_ok=True)
         logger.error("spool %s can't be read, its facts stay in %s: %s", self.path, aside, error)
-        self._give_up(max(0, left))
+        if self._give_up is not None:
+            self._give_up(left, f"spool set aside as {aside}: {error}")
 
     def _close_file(self) -> None:
         log, self._log, self._writer = self._log, None, None

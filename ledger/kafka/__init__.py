@@ -1,0 +1,1 @@
+"""The parts of `ledger.kafka_log`; only `client.py` imports kafka-python."""

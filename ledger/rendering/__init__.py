@@ -1,0 +1,1 @@
+"""What is written from the fact classes: schemas, tables, calls, the reference page."""

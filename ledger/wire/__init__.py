@@ -1,0 +1,1 @@
+"""Facts as bytes, and back. `ledger.avro` is the door."""
