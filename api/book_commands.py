@@ -129,6 +129,7 @@ def _follow(log: EventLog, path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with owned_book(log, path) as book:
+        errors.print(f"{path}: following the log")
         projector = Projector(log, book)
         projector.follow(stop)
     _say(path, projector.inserted)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +69,8 @@ class Lab:
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     producers: list[Producer] = field(default_factory=list)
     projector: subprocess.Popen[str] | None = None
+    projectors: int = 0
+    """How many were started."""
 
     @property
     def book(self) -> Path:
@@ -79,11 +81,23 @@ class Lab:
         return self.folder / "spool"
 
     def start_projector(self) -> None:
+        """Start it, and wait until it follows: before, a SIGTERM finds no handler."""
         command = [sys.executable, "-m", "api.cli", "project", "--follow"]
         with (self.folder / "projector.err").open("a") as errors:
             self.projector = subprocess.Popen(
                 [*command, "--log", self.url, "--book", str(self.book)], stderr=errors, text=True
             )
+        self.projectors += 1
+        self.wait_for(lambda: self.said_by_projectors("following") == self.projectors)
+
+    def said_by_projectors(self, what: str) -> int:
+        return (self.folder / "projector.err").read_text().count(what)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def start_producer(self, first: int, count: int) -> None:
         pause_s = BURST * self.seconds / FACTS
@@ -101,10 +115,7 @@ class Lab:
         self.producers.append(Producer(name, first, count, process, output))
 
     def wait_until_recorded(self, facts: int) -> None:
-        deadline = time.monotonic() + 120
-        while self.producers[-1].recorded < facts:
-            assert time.monotonic() < deadline, "the producer stands still"
-            time.sleep(0.01)
+        self.wait_for(lambda: self.producers[-1].recorded >= facts)
 
     def kill(self, victim: str) -> None:
         if victim == "broker":
