@@ -94,7 +94,8 @@ def test_every_package_is_listed() -> None:
     found = {
         str(file.parent.relative_to(ROOT)).replace("/", ".")
         for package in [*MAY_IMPORT, "schemas"]
-        for file in (ROOT / package).rglob("__init__.py")
+        for pattern in ("*.py", "*.sql", "*.avsc")
+        for file in (ROOT / package).rglob(pattern)
     }
     assert found == listed
 
