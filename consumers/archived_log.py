@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,24 +13,23 @@ import pyarrow.parquet as pq
 from consumers.archive import TOPICS, ArchivedFile, Manifest, check_file, load_manifest
 from ledger.log import (
     EventLog,
-    FencedWriter,
     LogError,
     PositionOutOfRange,
     Positions,
     Reader,
-    Record,
     RecordBatch,
     Topic,
     TopicPartition,
 )
+from ledger.log_over import LogOver, ReaderOver
 
 
-class ArchivedLog:
+class ArchivedLog(LogOver):
     """An EventLog over a log and its archive. Closing it closes the log."""
 
     def __init__(self, log: EventLog, folder: Path) -> None:
         """Raises LogError when the archive is of another log, or the two don't join."""
-        self._log = log
+        super().__init__(log)
         self._folder = folder
         self._manifest = load_manifest(folder)
         if self._manifest.log != log.identity:
@@ -44,16 +43,6 @@ class ArchivedLog:
                     raise LogError(
                         f"archive {folder} ends at {end} of {place}, the log begins at {start}"
                     )
-
-    @property
-    def identity(self) -> str:
-        return self._log.identity
-
-    def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
-        self._log.append(topic, records, timeout_s)
-
-    def fenced_writer(self, name: str, timeout_s: float = 30.0) -> FencedWriter:
-        return self._log.fenced_writer(name, timeout_s)
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> Reader:
         live: Positions = dict(positions)
@@ -74,9 +63,6 @@ class ArchivedLog:
                 starts[place] = min(starts[place], files[0].first_offset)
         return starts
 
-    def end_positions(self, topic: Topic) -> Positions:
-        return self._log.end_positions(topic)
-
     def positions_at(self, topic: Topic, time_us: int) -> Positions:
         found = self._log.positions_at(topic, time_us)
         live = self._log.start_positions(topic)
@@ -91,26 +77,14 @@ class ArchivedLog:
                         break
         return found
 
-    def remove_before(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._log.remove_before(positions)
 
-    def close(self) -> None:
-        self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class ArchivedReader:
+class ArchivedReader(ReaderOver):
     """A Reader that begins in the archive and goes on in the log."""
 
     def __init__(
         self, live: Reader, folder: Path, manifest: Manifest, old: Positions, joins: Positions
     ) -> None:
-        self._live = live
+        super().__init__(live)
         self._folder = folder
         self._manifest = manifest
         self._old = old
@@ -118,7 +92,7 @@ class ArchivedReader:
 
     @property
     def positions(self) -> Positions:
-        return self._live.positions | self._old
+        return self._reader.positions | self._old
 
     def poll(self, timeout_s: float, max_records: int = 10_000) -> list[RecordBatch]:
         deadline = time.monotonic() + timeout_s
@@ -130,16 +104,7 @@ class ArchivedReader:
                 del self._old[place]
             if len(batch):
                 return [batch]
-        return self._live.poll(max(0.0, deadline - time.monotonic()), max_records)
-
-    def close(self) -> None:
-        self._live.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+        return self._reader.poll(max(0.0, deadline - time.monotonic()), max_records)
 
     def _archived(self, place: TopicPartition, start: int, max_records: int) -> RecordBatch:
         end = self._joins[place]

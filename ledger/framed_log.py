@@ -23,6 +23,7 @@ from ledger.log import (
     Topic,
     TopicPartition,
 )
+from ledger.log_over import LogOver, ReaderOver
 from ledger.wire.confluent import (
     MAGIC,
     RegistryError,
@@ -32,17 +33,13 @@ from ledger.wire.confluent import (
 )
 
 
-class FramedLog:
+class FramedLog(LogOver):
     """An EventLog over another one. Closing it closes that."""
 
     def __init__(self, log: EventLog, registry: SchemaRegistry, *, write: bool) -> None:
-        self._log = log
+        super().__init__(log)
         self._registry = registry
         self._write = write
-
-    @property
-    def identity(self) -> str:
-        return self._log.identity
 
     def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
         """See EventLog.append. A registry that can't be reached is LogUnavailable."""
@@ -53,27 +50,6 @@ class FramedLog:
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> Reader:
         return FramedReader(self._log.reader(positions), self._registry)
-
-    def start_positions(self, topic: Topic) -> Positions:
-        return self._log.start_positions(topic)
-
-    def end_positions(self, topic: Topic) -> Positions:
-        return self._log.end_positions(topic)
-
-    def positions_at(self, topic: Topic, time_us: int) -> Positions:
-        return self._log.positions_at(topic, time_us)
-
-    def remove_before(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._log.remove_before(positions)
-
-    def close(self) -> None:
-        self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _framed(self, records: Sequence[Record]) -> Sequence[Record]:
         if not self._write:
@@ -109,11 +85,11 @@ class FramedWriter:
         self.close()
 
 
-class FramedReader:
+class FramedReader(ReaderOver):
     """A Reader that gives every value in the single-object encoding."""
 
     def __init__(self, reader: Reader, registry: SchemaRegistry) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._registry = registry
         self._held: list[RecordBatch] = []
         self._positions = reader.positions
@@ -129,15 +105,6 @@ class FramedReader:
         self._held = []
         self._positions = self._reader.positions
         return framed
-
-    def close(self) -> None:
-        self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _single_object(self, batch: RecordBatch) -> RecordBatch:
         values = list(batch.values)
