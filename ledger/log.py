@@ -1,6 +1,6 @@
 """The log: three append-only topics that every process of a run writes to and reads from.
 
-`EventLog` is the whole contract, and `tests/test_log.py` holds both implementations to it:
+`EventLog` is the whole contract; `tests/test_log.py` and `test_log_reading.py` hold both to it:
 
 - `KafkaLog` (ledger/kafka_log.py), for a team: `kafka://host:9092/prefix`
 - `SqliteLog` (ledger/sqlite_log.py), embedded, one file: `sqlite:///path/to/log.db`

@@ -1,4 +1,4 @@
-"""Fixtures that several test files use: a real Kafka broker, and the URLs of both logs.
+"""Fixtures that several test files use: real Kafka brokers, URLs of both logs, recorders.
 
 `ROLLBOOK_TEST_KAFKA=host:port` names a broker that is there already; else one is started for the
 session. A missing Java or Maven is a failure that says what to install, never a skip.
@@ -12,10 +12,14 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.kafka.broker import Broker
+from ledger.recorder import Recorder
+from tests.kafka_lab import Lab, started_lab
+from tests.recorded import RUN, Make
 from tests.registry import Registry
 
 
@@ -32,6 +36,13 @@ def kafka_bootstrap() -> Iterator[str]:
             yield broker.start()
         finally:
             broker.kill()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A broker that tests may kill or freeze, and leave as they found it."""
+    with started_lab(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
 
 
 @pytest.fixture
@@ -61,3 +72,25 @@ def server() -> Iterator[Registry]:
         yield registry
         registry.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes recorders, and closes those that a failing test leaves open."""
+    made: list[Recorder] = []
+
+    def make(url: str, **options: Any) -> Recorder:
+        usual = {"producer": "test", "run_id": RUN, "spool_dir": tmp_path / "spool"}
+        made.append(Recorder(url, **(usual | options)))
+        return made[-1]
+
+    yield make
+    for recorder in made:
+        recorder.close(1.0)
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> tuple[str, Path]:
+    """The URL of a log that is away until its directory is made, and that directory."""
+    folder = tmp_path / "away"
+    return f"sqlite:///{folder}/log.db", folder

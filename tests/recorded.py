@@ -3,6 +3,7 @@
 facts_in(url)                      every fact, partition by partition, duplicates dropped
 turns_in(url)                      turn numbers of its turn_completed facts
 check_numbers(facts)               no hole, nothing twice, each incarnation for itself
+spools(tmp_path)                   files in the spool folders of a test's recorders
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ledger.avro import decode
 from ledger.facts import Fact
 from ledger.log import EventLog, Topic
 from ledger.open_log import open_log
+from ledger.recorder import Recorder
 from tests.builders import an_id
 
 RUN = an_id("run")
@@ -26,6 +28,9 @@ GROUP = an_id("group")
 TRAJECTORY = an_id("trajectory")
 IDS: dict[str, Any] = {"group_id": GROUP, "slot": 0, "trajectory_id": TRAJECTORY}
 """What every turn needs beside its number."""
+
+Make = Callable[..., Recorder]
+"""Fixture `make`: a recorder on the log of a URL."""
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,6 +86,12 @@ def check_numbers(facts: Sequence[Any]) -> dict[str, int]:
     for found in numbers.values():
         assert sorted(found) == list(range(len(found)))
     return {incarnation: len(found) for incarnation, found in numbers.items()}
+
+
+def spools(tmp_path: Path, suffix: str = "*") -> list[str]:
+    """Names of what lies in spool folders, without incarnations."""
+    found = (tmp_path / "spool").rglob(f"*.{suffix}")
+    return sorted(path.name.split("-")[0] + path.suffix for path in found)
 
 
 def eventually(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:

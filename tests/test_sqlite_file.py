@@ -19,7 +19,7 @@ import pytest
 from ledger.log import LogError, LogUnavailable
 from ledger.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of
 from ledger.sqlite_log import SqliteLog
-from tests.test_sqlite_log import EVENTS, FORK, SPAWN, assert_sound, read_all, records
+from tests.sqlite_logs import EVENTS, FORK, SPAWN, assert_sound, read_all, records
 
 # What is no log
 
