@@ -1,4 +1,4 @@
-# `make test` and `make demo` set everything up on a fresh machine; see README.md.
+# `make test` sets everything up on a fresh machine; see README.md.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin

@@ -14,7 +14,7 @@ import duckdb
 import typer
 
 from api.options import BookOption, ConfigOption, FormatOption, LogOption, the_book, the_log
-from api.output import Format, errors, print_rows, progress_bar
+from api.output import Format, print_rows, progress_bar, say
 from consumers.audit import audit as audit_book
 from consumers.insert import Inserted
 from consumers.projector import Projector
@@ -24,7 +24,7 @@ from ledger.book import BookError, connect
 from ledger.log import EventLog, Positions, TopicPartition
 from ledger.wire.checks import to_micros
 
-ERRORS = (BookError, duckdb.Error)
+ERRORS = (BookError, duckdb.Error, ValueError)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def replay(
     if book.exists() and not force:
         raise BookError(f"book {book} exists: give another --book, or --force to replace it")
     with the_log(log, config) as source, progress_bar("replaying") as progress:
-        target = parse_until(source, until) if until else None
+        target = None if until is None else parse_until(source, until)
         inserted = rebuild(source, book, target, progress)
     _say(book, inserted)
 
@@ -88,7 +88,7 @@ def audit(
     rows = [(each.check, "wrong" if each.wrong else "note", each.detail) for each in findings]
     print_rows(("check", "verdict", "detail"), rows, output)
     wrong = sum(each.wrong for each in findings)
-    errors.print(f"{path}: {wrong} findings" if wrong else f"{path}: nothing is wrong")
+    say(f"{path}: {wrong} findings" if wrong else f"{path}: nothing is wrong")
     raise typer.Exit(1 if wrong else 0)
 
 
@@ -100,6 +100,8 @@ def sql(
 ) -> None:
     """Ask the book; it is opened read-only."""
     with contextlib.closing(connect(the_book(book, config), read_only=True)) as connection:
+        if not query.strip():
+            raise BookError("a query must not be empty")
         result = connection.execute(query)
         columns = [str(column[0]) for column in result.description or ()]
         print_rows(columns, result.fetchall(), output)
@@ -129,14 +131,14 @@ def _follow(log: EventLog, path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with owned_book(log, path) as book:
-        errors.print(f"{path}: following the log")
+        say(f"{path}: following the log")
         projector = Projector(log, book)
         projector.follow(stop)
     _say(path, projector.inserted)
 
 
 def _say(path: Path, inserted: Inserted) -> None:
-    errors.print(
+    say(
         f"{path}: {inserted.facts} facts, {inserted.duplicates} duplicates dropped,"
         f" {inserted.quarantined} records quarantined"
     )

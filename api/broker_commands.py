@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from api.options import FormatOption
-from api.output import Format, errors, print_rows
+from api.output import Format, print_rows, say
 from deploy.kafka.broker import Broker
 from deploy.kafka.jars import BrokerError
 
@@ -33,7 +33,7 @@ def start(
 def stop(data: DataOption = DEFAULT_DATA) -> None:
     """Stop the broker; its data stays."""
     Broker(data).stop()
-    errors.print(f"{data}: stopped")
+    say(f"{data}: stopped")
 
 
 @app.command()

@@ -9,12 +9,13 @@ Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 a fi
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
 from api import book_commands, broker_commands, log_commands
-from api.output import errors
+from api.output import say
 from api.settings import SettingsError
 
 app = typer.Typer(
@@ -41,8 +42,10 @@ def main() -> None:
     """Run one command; an error of the user's making is one line and exit status 2."""
     try:
         app()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no error
     except ERRORS as error:
-        errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        say(f"error: {error}")
         sys.exit(2)
 
 

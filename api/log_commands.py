@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -12,17 +13,17 @@ from typing import Annotated
 import typer
 
 from api.options import ConfigOption, LogOption, the_log
-from api.output import errors
+from api.output import say
 from api.settings import load
 from consumers.archive import archive as archive_log
-from consumers.archive import archived_positions, verify
+from consumers.archive import archive_and_remove
 from consumers.copy_log import copy_log as copy_records
 from ledger.log import LogError
 from ledger.open_log import check_url, open_log, redact, sqlite_path
-from ledger.recording.spool import drain_orphans, folder_of
+from ledger.recording.spool import default_root, drain_orphans, folder_of
 from ledger.sqlite_log import SqliteLog
 
-ERRORS = (LogError,)
+ERRORS = (LogError, OSError)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,12 +45,9 @@ def archive(
 ) -> None:
     """Write tokens and batches to Parquet with digests; going on where it ended before."""
     with the_log(log, config) as source:
-        manifest = archive_log(source, folder)
-        if remove:
-            verify(folder)
-            source.remove_before(archived_positions(manifest))
+        manifest = (archive_and_remove if remove else archive_log)(source, folder)
     records = sum(file.records for file in manifest.files)
-    errors.print(f"{folder}: {records} records in {len(manifest.files)} files")
+    say(f"{folder}: {records} records in {len(manifest.files)} files")
 
 
 def copy_log(
@@ -61,14 +59,12 @@ def copy_log(
     ] = None,
 ) -> None:
     """Copy a log; with --without-run to erase a run. Exit status 1 if records were unreadable."""
-    options = load(config).log.options
+    options = load(config).log.client_options
     with the_log(log, config) as source, open_log(to, options) as target:
         copied = copy_records(source, target, str(without_run) if without_run else None)
-    errors.print(
-        f"{redact(to)}: {copied.records} records copied, {copied.erased} of the run left out"
-    )
+    say(f"{redact(to)}: {copied.records} records copied, {copied.erased} of the run left out")
     for place in copied.unreadable:
-        errors.print(f"left out, since its run can't be read: {place}")
+        say(f"left out, since its run can't be read: {place}")
     raise typer.Exit(1 if copied.unreadable else 0)
 
 
@@ -78,7 +74,7 @@ def backup(
     config: ConfigOption = None,
 ) -> None:
     """Copy a SQLite log to a file while writers go on."""
-    url = log or load(config).log.url
+    url = load(config).log.url if log is None else log
     if check_url(url) != "sqlite":
         raise LogError(
             f"backup is for SQLite logs, got {redact(url)!r}: back a Kafka log up with Kafka's own"
@@ -86,7 +82,7 @@ def backup(
         )
     with SqliteLog(_existing(sqlite_path(url))) as source:
         source.backup(to)
-    errors.print(f"{to}: backup of {redact(url)}")
+    say(f"{to}: backup of {redact(url)}")
 
 
 def restore(
@@ -95,35 +91,56 @@ def restore(
     config: ConfigOption = None,
 ) -> None:
     """Put a backup in the place of a SQLite log that isn't there (any more)."""
-    url = log or load(config).log.url
+    url = load(config).log.url if log is None else log
     if check_url(url) != "sqlite":
         raise LogError(f"restore is for SQLite logs, got {redact(url)!r}")
     target = Path(sqlite_path(url))
-    if target.exists():
-        raise LogError(f"{target} exists: a restore never overwrites a log")
     _check_intact(_existing(backup))
-    partial = target.with_name(f"{target.name}.partial-{uuid.uuid4().hex}")
-    shutil.copyfile(backup, partial)
-    with partial.open("rb") as copied:
-        os.fsync(copied.fileno())
-    partial.rename(target)
-    SqliteLog(target).close()
-    errors.print(f"{target}: restored from {backup}")
+    restore_log(backup, target)
+    say(f"{target}: restored from {backup}, as a log of its own: books and archives of the old one")
+    say("go beyond it; remove book files to have them built anew")
 
 
 def drain(
     log: LogOption = None,
     config: ConfigOption = None,
     spool: Annotated[
-        Path | None, typer.Option("--spool", help="Spool directory (default: the settings').")
+        Path | None,
+        typer.Option("--spool", help="Spool directory (default: the recorders')."),
     ] = None,
 ) -> None:
     """Bring facts that dead producers left in their spools to the log."""
     settings = load(config)
-    url = log or settings.log.url
-    with open_log(url, settings.log.options) as target:
-        moved = drain_orphans(target, folder_of(spool or settings.spool.root, url), 30.0)
-    errors.print(f"{redact(url)}: {moved} records drained")
+    url = settings.log.url if log is None else log
+    with open_log(url, settings.log.client_options) as target:
+        moved = drain_orphans(target, folder_of(spool or default_root(), url), 30.0)
+    say(f"{redact(url)}: {moved} records drained")
+
+
+def restore_log(backup: Path, target: Path) -> None:
+    """Copy a backup to `target`, whole or not at all. It gets an identity of its own: a position
+    in the log that was lost means another record in this one. Raises LogError."""
+    if target.exists():
+        raise LogError(f"{target} exists: a restore never overwrites a log")
+    partial = target.with_name(f"{target.name}.partial-{uuid.uuid4().hex}")
+    try:
+        shutil.copyfile(backup, partial)
+        with contextlib.closing(sqlite3.connect(partial)) as connection, connection:
+            connection.execute("UPDATE meta SET identity = ?", [f"sqlite:{uuid.uuid4()}"])
+        with partial.open("rb") as copied:
+            os.fsync(copied.fileno())
+        # A WAL that a lost log left would be read as this one's.
+        for suffix in ("-wal", "-shm", "-lock"):
+            Path(f"{target}{suffix}").unlink(missing_ok=True)
+        os.link(partial, target)  # unlike a rename, fails if a log was made meanwhile
+    except FileExistsError:
+        raise LogError(f"{target} exists: a restore never overwrites a log") from None
+    except (OSError, sqlite3.Error) as error:
+        raise LogError(f"{backup} can't be restored to {target}: {error}") from error
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            Path(f"{partial}{suffix}").unlink(missing_ok=True)
+    SqliteLog(target).close()
 
 
 def _existing(path: str | Path) -> Path:

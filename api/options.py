@@ -9,8 +9,8 @@ import typer
 
 from api.output import Format
 from api.settings import load
-from ledger.log import EventLog
-from ledger.open_log import open_log
+from ledger.log import EventLog, LogError
+from ledger.open_log import check_url, open_log, redact, sqlite_path
 
 LogOption = Annotated[
     str | None, typer.Option("--log", help="URL of the log: sqlite:///PATH or kafka://HOST/PREFIX.")
@@ -23,11 +23,15 @@ ConfigOption = Annotated[
 
 
 def the_log(log: str | None, config: Path | None) -> EventLog:
-    """The log that the command line or the settings name."""
-    settings = load(config)
-    return open_log(log or settings.log.url, settings.log.options)
+    """The log that the command line or the settings name. Raises LogError; a SQLite log that is
+    only read is not made."""
+    settings = load(config).log
+    url = settings.url if log is None else log
+    if check_url(url) == "sqlite" and not Path(sqlite_path(url)).exists():
+        raise LogError(f"there is no log {redact(url)}: a recorder makes one (is it a typo?)")
+    return open_log(url, settings.client_options)
 
 
 def the_book(book: Path | None, config: Path | None) -> Path:
     """The book that the command line or the settings name."""
-    return book or load(config).book.path
+    return load(config).book.path if book is None else book

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
@@ -19,6 +20,11 @@ from rich.text import Text
 errors = Console(stderr=True)
 
 
+def say(text: str) -> None:
+    """One line on stderr, as it is."""
+    print(text, file=sys.stderr)
+
+
 class Format(StrEnum):
     """How rows are printed."""
 
@@ -30,8 +36,10 @@ class Format(StrEnum):
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
     """(n,) rows under their column names. Times are UTC in ISO 8601; csv leaves null empty."""
     if form is Format.JSON:
-        objects = [dict(zip(columns, row, strict=True)) for row in rows]
-        json.dump(objects, sys.stdout, default=_plain, ensure_ascii=False, indent=1)
+        if len(set(columns)) < len(columns):
+            raise ValueError(f"json needs columns of different names, got {', '.join(columns)}")
+        objects = [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
+        json.dump(objects, sys.stdout, ensure_ascii=False, allow_nan=False, indent=1)
         sys.stdout.write("\n")
     elif form is Format.CSV:
         writer = csv.writer(sys.stdout)
@@ -44,7 +52,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Form
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     console = Console(soft_wrap=False)
     if not console.is_terminal:
-        console.width = 10_000  # a pipe has no edge to wrap at
+        console.width = 1_000_000  # a pipe has no edge to wrap at
     table = Table(box=None, header_style="bold", pad_edge=False)
     for i, column in enumerate(columns):
         numbers = all(isinstance(row[i], int | float | None) for row in rows)
@@ -55,19 +63,25 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _plain(value: Any) -> Any:
+    """What JSON can hold of a value; nan and infinity by their names."""
+    if isinstance(value, dict):
+        pairs: dict[Any, Any] = value
+        return {str(_plain(key)): _plain(item) for key, item in pairs.items()}
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [_plain(item) for item in items]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, int | float | str | bool | list | dict):
-        return value
-    return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, int | float | str | None) else str(value)
 
 
 def _csv(value: Any) -> Any:
-    if isinstance(value, list | dict):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return _plain(value)
+    plain = _plain(value)
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else plain
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@
     options = { security_protocol = "SASL_SSL", sasl_plain_password = "..." }
     [book]
     path = "book.duckdb"
-    [spool]
-    dir = "/var/lib/rollbook/spool"
 
 In the environment: ROLLBOOK_LOG__URL, ROLLBOOK_BOOK__PATH and so on. An unknown key is an error.
 """
@@ -24,8 +22,7 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
-
-from ledger.recording.spool import default_root
+from pydantic_settings import SettingsError as SourceError
 
 DEFAULT_FILE = Path("rollbook.toml")
 
@@ -46,24 +43,17 @@ class LogSettings(_Section):
     options: dict[str, Any] = {}
     """Kafka client options that should not stand in the URL."""
 
+    @property
+    def client_options(self) -> dict[str, str]:
+        """The options as they would stand in a URL."""
+        return {name: str(value) for name, value in self.options.items()}
+
 
 class BookSettings(_Section):
     """[book]"""
 
     path: Path = Path("book.duckdb")
     """The DuckDB file."""
-
-
-class SpoolSettings(_Section):
-    """[spool]"""
-
-    dir: Path | None = None
-    """Where recorders keep facts while the log is away; null: the user's state directory."""
-
-    @property
-    def root(self) -> Path:
-        """The directory itself."""
-        return self.dir or default_root()
 
 
 class Settings(BaseSettings):
@@ -75,7 +65,6 @@ class Settings(BaseSettings):
 
     log: LogSettings = LogSettings()
     book: BookSettings = BookSettings()
-    spool: SpoolSettings = SpoolSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -91,7 +80,7 @@ class Settings(BaseSettings):
 
 def load(file: Path | None) -> Settings:
     """Settings from `file`, or from rollbook.toml here if there is one. Raises SettingsError."""
-    if file is not None and not file.exists():
+    if file is not None and not file.is_file():
         raise SettingsError(f"settings file {file} does not exist (--config)")
     path = file or DEFAULT_FILE
 
@@ -100,8 +89,10 @@ def load(file: Path | None) -> Settings:
 
     try:
         return FromFile()
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
+    except SourceError as error:
+        raise SettingsError(f"the environment: {error}") from None
     except ValidationError as error:
         # Without the input: it may be a password.
         problems = [

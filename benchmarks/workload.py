@@ -28,22 +28,7 @@ GROUP_SIZE = 8
 GROUPS_PER_STEP = 8
 TRAJECTORY_FACTS = 2 * TURNS + 6
 """started, three of the sandbox, a turn and a tool call each time, reward, finished."""
-WORDS = [
-    "def",
-    "return",
-    "self",
-    "import",
-    "error",
-    "line",
-    "test",
-    "expected",
-    "value",
-    "file",
-    "path",
-    "none",
-    "true",
-    "assert",
-]
+WORDS = ["def", "return", "self", "import", "error", "line", "test", "expected", "value", "none"]
 
 
 class Drafts(RecordCalls):

@@ -9,10 +9,12 @@ without a gap. A killed archive goes on where its manifest ends.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -81,6 +83,33 @@ def archive(log: EventLog, folder: Path) -> Manifest:
 
     Raises LogError for a folder of another log, or a gap that the log no longer holds."""
     folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        return _archive(log, folder)
+
+
+def archive_and_remove(log: EventLog, folder: Path) -> Manifest:
+    """`archive`, and remove from the log what the archive has, each file compared with its
+    digest. Nobody else can archive in between."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        _archive(log, folder)
+        manifest = verify(folder)
+        log.remove_before(archived_positions(manifest))
+        return manifest
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Two that archive at once would write the same files. Raises LogError."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LogError(f"another process archives to {folder}") from None
+        yield
+
+
+def _archive(log: EventLog, folder: Path) -> Manifest:
     manifest = Manifest(log.identity)
     if (folder / "manifest.json").exists():
         manifest = load_manifest(folder)

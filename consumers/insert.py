@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from consumers.decode import Decoded, DecodedFacts, Reject, weed_out
-from consumers.dedupe import HighestIds, is_derived, judge
+from consumers.dedupe import HighestIds, StrangeId, event_ids, is_derived, judge
 from consumers.places import Place
 from ledger.book import Book
 from ledger.log import TopicPartition
@@ -42,7 +42,7 @@ def insert(
     """Put facts into the book, each once, with the positions behind them; all or nothing."""
     try:
         return _insert(book, highest, decoded, positions)
-    except duckdb.ConversionException:
+    except (duckdb.ConversionException, StrangeId):
         # A foreign writer's id is no UUID. Looking for it beforehand would cost every fact.
         return _insert(book, highest, weed_out(decoded), positions)
 
@@ -76,12 +76,17 @@ def _insert_facts(
 ) -> None:
     name = facts.wire.name
     _insert_arrow(connection, name, facts.table)
-    ids = [str(event_id) for event_id in facts.table["event_id"].to_pylist()]
-    if derived := [event_id for event_id in ids if is_derived(event_id)]:
+    ids = event_ids(facts)
+    derived = [event_id for event_id in ids if is_derived(event_id)]
+    if derived:
         kinds = [name] * len(derived)
         _insert_arrow(connection, "derived_ids", pa.table({"event_id": derived, "fact": kinds}))
-    if recorded := [event_id for event_id in ids if not is_derived(event_id)]:
-        highest.raise_to(name, max(recorded))
+    recorded: dict[int, str] = {}
+    for partition, event_id in zip(facts.places.partitions, ids, strict=True):
+        if event_id > recorded.get(partition, "") and (not derived or not is_derived(event_id)):
+            recorded[partition] = event_id
+    for partition, event_id in recorded.items():
+        highest.raise_to(name, partition, event_id)
 
 
 def _insert_duplicates(connection: duckdb.DuckDBPyConnection, again: DecodedFacts) -> None:

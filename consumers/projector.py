@@ -24,11 +24,13 @@ from ledger.log import EventLog, LogUnavailable, Positions, Reader, RecordBatch
 
 logger = logging.getLogger(__name__)
 
-CHUNK_RECORDS = 20_000
+CHUNK_RECORDS = 50_000
 CHUNK_BYTES = 32 * 1024 * 1024
 """One insert takes at most about this much: larger ones cost less per fact, and more memory."""
 POLL_S = 0.1
 """How long a chunk that isn't full waits for more."""
+CHUNK_S = 0.25
+"""How long a chunk is filled at most while the log is followed, and more keeps coming."""
 RETRY_S = 1.0
 
 Progress = Callable[[int, int], None]
@@ -110,10 +112,10 @@ class Projector:
         """Batches of up to a chunk; fewer when no more come for a while."""
         filled: list[RecordBatch] = []
         records = size = 0
-        deadline = time.monotonic() + POLL_S
+        deadline = time.monotonic() + CHUNK_S
         while records < CHUNK_RECORDS and size < CHUNK_BYTES:
             try:
-                batches = reader.poll(max(0.0, deadline - time.monotonic()))
+                batches = reader.poll(POLL_S, min(10_000, CHUNK_RECORDS - records))
             except LogUnavailable as error:
                 if not patient:
                     raise
@@ -124,7 +126,7 @@ class Projector:
             filled += [batch for batch in batches if len(batch)]
             records += sum(map(len, batches))
             size += sum(sum(map(len, batch.values)) for batch in batches)
-            if time.monotonic() >= deadline or (target and not batches):
+            if not batches or (patient and time.monotonic() >= deadline):
                 break
         return filled
 

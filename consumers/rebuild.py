@@ -12,7 +12,7 @@ from pathlib import Path
 
 from consumers.insert import Inserted
 from consumers.projector import Progress, Projector
-from ledger.book import Book, BookError, connect
+from ledger.book import Book, BookError, BookInUse, connect
 from ledger.log import EventLog, Positions
 
 
@@ -50,9 +50,13 @@ def rebuild(
     beside = path.with_name(path.name + ".rebuild")
     if until is not None:
         check_positions(log, until)
+        if beside.exists():
+            connect(beside).close()
         _remove(beside)  # it may have come further than `until`
     book = _unfinished(beside, log)
     with contextlib.closing(book):
+        # Inserts of a chunk have no work for a second thread, but pay for handing it over.
+        book.connection.execute("SET threads = 1")
         projector = Projector(log, book)
         projector.catch_up(until, progress)
         book.connection.execute("CHECKPOINT")
@@ -77,12 +81,16 @@ def check_positions(log: EventLog, positions: Positions) -> None:
 
 
 def _unfinished(beside: Path, log: EventLog) -> Book:
-    with contextlib.suppress(BookError):
+    try:
         if beside.exists():
             book = Book(beside, log.identity)
             if book.current:
                 return book
             book.close()
+    except BookInUse:
+        raise  # somebody else rebuilds it
+    except BookError:
+        pass
     _remove(beside)
     return Book(beside, log.identity)
 

@@ -74,8 +74,7 @@ Positions = dict[TopicPartition, int]
 """For each partition the offset of the next record to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What a writer appends."""
 
     key: str

@@ -12,6 +12,7 @@ from ledger.log import EventLog, LogError
 if TYPE_CHECKING:
     from ledger.wire.confluent import SchemaRegistry
 
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:@\[\]]+)(:\d+)?")
 FRAMING_OPTIONS = {"framing", "schema_registry"}
 SECRET_OPTION = re.compile(r"password|secret|token|oauth|jaas", re.IGNORECASE)
 
@@ -52,6 +53,7 @@ def _split_framing(
 ) -> tuple[str, dict[str, str], SchemaRegistry | None, bool]:
     """The URL and options without what the framing takes, the registry, and whether to write in
     its framing. Raises LogError."""
+    check_url(url)
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     given = dict(options)
@@ -91,7 +93,12 @@ def check_log(url: str, options: Mapping[str, str]) -> None:
 
 def check_url(url: str) -> Literal["sqlite", "kafka"]:
     """Which log `url` means, without opening it. Raises LogError for none."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise LogError("log URL can't be parsed: a password must be percent-encoded") from None
+    if parts.fragment or "\0" in unquote(url):
+        raise LogError(f"log URL must have no # and no NUL in it, got {redact(url)!r}")
     if parts.scheme == "sqlite":
         sqlite_path(url)
         return "sqlite"
@@ -99,6 +106,9 @@ def check_url(url: str) -> Literal["sqlite", "kafka"]:
         raise LogError(f"log URL must start with sqlite:/// or kafka://, got {redact(url)!r}")
     if not parts.netloc or not parts.path.strip("/"):
         raise LogError(f"Kafka log URL must be kafka://host:port/prefix, got {redact(url)!r}")
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        if not _HOST.fullmatch(host):  # not shown: it may be a password without its @
+            raise LogError("Kafka log URL must have hosts of the form host:port before its prefix")
     return "kafka"
 
 
@@ -122,6 +132,9 @@ def redact(url: str) -> str:
     before the last @ is hidden."""
     scheme, mark, rest = url.partition("://")
     place, _, options = rest.partition("?")
+    if "@" in options.partition("=")[0]:  # the ? is in the password
+        place, _, options = (part for part in rest.rpartition("@"))
+        place, options = f"@{options.partition('?')[0]}", options.partition("?")[2]
     if "@" in place:
         place = f"***@{place.rpartition('@')[2]}"
     query = "&".join(

@@ -42,11 +42,16 @@ from ledger.wire.encoder import Draft, FactEncoder, now_us
 
 logger = logging.getLogger(__name__)
 
+MAX_WAIT_S = 1e8
+"""A longer time than this is for ever."""
+
 
 class Recorder(RecordCalls):
     """Records facts of one producer; usable from any thread and from asyncio.
 
-    A child of fork goes on as an incarnation of its own, which begins with its first fact."""
+    A child of fork goes on as an incarnation of its own, which begins with its first fact. A child
+    that is killed before a flush (`multiprocessing.Pool` ends its workers so) loses what it had
+    not flushed, and its first pulse with it: flush at the end of each task."""
 
     def __init__(
         self,
@@ -145,7 +150,7 @@ class Recorder(RecordCalls):
             self._recording = False
         if self._started:
             # Also the second time: the first may have been interrupted, as by Ctrl-C.
-            self._pipeline.finish(time.monotonic() + timeout_s)
+            self._pipeline.finish(time.monotonic() + min(timeout_s, MAX_WAIT_S))
             if not self._pipeline.ended:
                 return False
         atexit.unregister(self.close)

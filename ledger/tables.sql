@@ -748,9 +748,9 @@ CREATE TABLE producer_lost (
     producer_seq BIGINT NOT NULL,  -- From 0, without a hole, per incarnation.
     time_quality VARCHAR NOT NULL,  -- How far occurred_at can be trusted.
     source_ref VARCHAR,  -- Where an importer read it; null for what was recorded as it happened.
-    count BIGINT NOT NULL,  -- How many since the last such fact for the same reason.
+    count BIGINT NOT NULL,  -- How many since the last such fact for the same reason and kind.
     reason VARCHAR NOT NULL,  -- Why.
-    first_fact VARCHAR,  -- Kind of the first of them.
+    first_fact VARCHAR,  -- Their kind; null: unknown, or several.
     detail STRUCT("size" BIGINT, "sha256" VARCHAR, "head" VARCHAR, "tail" VARCHAR)  -- Value, rule and place of the first of them.
 );
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 from pathlib import Path
 
 import pytest
 
-from consumers.archive import ArchiveDamaged, archive, archived_positions, load_manifest, verify
+from consumers.archive import (
+    ArchiveDamaged,
+    archive,
+    archive_and_remove,
+    archived_positions,
+    load_manifest,
+    verify,
+)
 from consumers.archived_log import ArchivedLog
 from ledger.log import EventLog, LogError, PositionOutOfRange, Record, TopicPartition
 from ledger.open_log import open_log
@@ -170,3 +178,15 @@ def test_times_are_found_in_the_archive(sqlite_url: str, tmp_path: Path) -> None
         assert archived.positions_at("tokens", times[-1] + 1) == {place: 10}
         with pytest.raises(PositionOutOfRange):
             archived.reader({place: 99})
+
+
+def test_two_do_not_archive_to_one_folder_at_once(sqlite_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    with open_log(sqlite_url) as log:
+        append_numbered(log, 10)
+        archive_and_remove(log, folder)
+        assert log.start_positions("tokens") == {TopicPartition("tokens", 0): 10}
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(LogError, match="another process archives to"):
+                archive(log, folder)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -143,8 +144,12 @@ def test_copy_log_without_a_run(lab: Path, rollbook: Rollbook) -> None:
 
 def test_the_backup_drill(lab: Path, rollbook: Rollbook) -> None:
     assert rollbook("backup", "--to", "saved.db").returncode == 0
-    for file in lab.glob("log.db*"):
-        file.unlink()
+    with open_log(f"sqlite:///{lab}/log.db") as log:
+        append(log, numbered([a_turn(i) for i in range(300)]))
+        assert (lab / "log.db-wal").exists()
+        shutil.copy(lab / "log.db-wal", lab / "wal")
+    (lab / "log.db").unlink()
+    shutil.copy(lab / "wal", lab / "log.db-wal")  # as a killed writer leaves it
     assert rollbook("restore", "saved.db").returncode == 0
     assert rollbook("audit").returncode == 0
     counted = rollbook("sql", "SELECT count(*) FROM turns")
@@ -173,7 +178,12 @@ def test_drain_says_how_much_it_moved(lab: Path, rollbook: Rollbook) -> None:
     [
         (["project", "--log", "http://x"], "log URL must start with sqlite:/// or kafka://"),
         (["project", "--log", "kafka://host"], "must be kafka://host:port/prefix"),
-        (["project", "--log", "sqlite:///no/such/log.db"], "no/such"),
+        (["project", "--log", "sqlite:///no/such/log.db"], "there is no log sqlite:///no/such"),
+        (["audit", "--log", "sqlite:///typo.db"], "there is no log sqlite:///typo.db"),
+        (["project", "--log", ""], "log URL must start with"),
+        (["project", "--book", "/dev/null/book"], "/dev/null"),
+        (["sql", ""], "a query must not be empty"),
+        (["sql", "SELECT 1 AS a, 2 AS a", "--format", "json"], "columns of different names"),
         (["sql", "SELECT 1", "--book", "missing"], "there is no book at missing"),
         (["sql", "SELEC 1"], "syntax error"),
         (["replay", "--book", "b", "--until", "noon"], "--until must be positions like"),
@@ -199,6 +209,7 @@ def test_bad_input_is_one_line_and_exit_status_2(
         ("[log]\nurll = 'sqlite:///log.db'\n", "log.urll: Extra inputs are not permitted"),
         ("[logs]\n", "logs: Extra inputs are not permitted"),
         ("[log\n", "rollbook.toml is not TOML"),
+        ("[spool]\n", "spool: Extra inputs are not permitted"),
         ("[log]\nurl = 7\n", "log.url: Input should be a valid string"),
     ],
 )
@@ -214,6 +225,7 @@ def test_the_environment_is_over_the_file_and_options_are_over_both(
     rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLBOOK_LOG__URL", "sqlite:///other.db")
+    open_log("sqlite:///other.db").close()
     done = rollbook("project", "--book", "b1")
     assert (done.returncode, "b1: 0 facts" in done.stderr) == (0, True)
     done = rollbook("project", "--book", "b2", "--log", "sqlite:///log.db")
@@ -243,3 +255,36 @@ def test_the_command_runs_as_a_process_and_stops_following_when_told(lab: Path) 
         _, said = follower.communicate(timeout=30)
     assert follower.returncode == 0
     assert "book.duckdb: 12 facts" in said
+
+
+def test_a_book_of_the_log_before_its_restore_is_refused(lab: Path, rollbook: Rollbook) -> None:
+    """Its positions would skip what the restored log has there now."""
+    rollbook("backup", "--to", "saved.db")
+    rollbook("project")
+    for file in lab.glob("log.db*"):
+        file.unlink()
+    rollbook("restore", "saved.db")
+    refused = rollbook("project")
+    assert (refused.returncode, "was projected from log" in refused.stderr) == (2, True)
+
+
+def test_odd_values_have_a_form_in_json_and_csv(lab: Path, rollbook: Rollbook) -> None:
+    rollbook("project")
+    query = (
+        "SELECT 'nan'::DOUBLE AS n, map([DATE '2026-01-02'], [1]) AS m, 'ab'::BLOB AS b,"
+        " [TIMESTAMPTZ '2026-01-02 03:04:05Z'] AS l, 170141183460469231731687303715884105727 AS h"
+    )
+    shown = json.loads(rollbook("sql", query, "--format", "json").stdout)
+    assert shown == [
+        {
+            "n": "nan",
+            "m": {"2026-01-02": 1},
+            "b": "6162",
+            "l": ["2026-01-02T03:04:05+00:00"],
+            "h": 170141183460469231731687303715884105727,
+        }
+    ]
+    assert rollbook("sql", query, "--format", "csv").returncode == 0
+    assert rollbook("sql", "SELECT ':smile: [red]x[/red]' AS t").stdout.split("\n")[1] == (
+        ":smile: [red]x[/red]"
+    )

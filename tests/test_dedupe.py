@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from consumers.rebuild import project
+from ledger.avro import encode_fact
 from ledger.open_log import open_log
 from tests.books import append, numbered, rows
 from tests.builders import a_fact, a_turn, a_v7_id, an_id
@@ -96,3 +97,27 @@ def test_a_derived_fact_counts_once_whoever_records_it(sqlite_url: str, tmp_path
         (2, f"event_id {source} is in the book with other content"),
         (4, f"event_id {source} is in the book as a turn_completed"),
     ]
+
+
+def test_nan_is_the_same_as_nan_in_one_chunk_and_over_two(sqlite_url: str, tmp_path: Path) -> None:
+    reward = a_fact("reward_assigned", value=float("nan"), components={"a": float("nan")})
+    with open_log(sqlite_url) as log:
+        append(log, [reward, reward])
+        project(log, tmp_path / "book")
+        append(log, [reward])
+        done = project(log, tmp_path / "book")
+    assert (done.facts, done.duplicates, done.quarantined) == (0, 1, 0)
+    assert rows(tmp_path / "book", "SELECT count(*) FROM duplicates") == [(2,)]
+
+
+def test_an_id_in_another_form_is_quarantined_whatever_it_comes_with(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    turn = a_turn(1)
+    other = encode_fact(turn).replace(turn.event_id.encode(), turn.event_id.upper().encode())
+    with open_log(sqlite_url) as log:
+        append(log, [turn])
+        project(log, tmp_path / "book")
+        append(log, [other])
+        done = project(log, tmp_path / "book")
+    assert (done.facts, done.quarantined) == (0, 1)

@@ -19,6 +19,8 @@ from ledger.open_log import check_url, redact, sqlite_path
         ("kafka://h/p?sasl_plain_password=hunter2&a=b", "kafka://h/p?sasl_plain_password=***&a=b"),
         ("kafka://h/p?ssl_password=hunter2", "kafka://h/p?ssl_password=***"),
         ("kafka://h/p?schema_registry=http://me:hunter2@r", "kafka://h/p?schema_registry=http://***@r"),
+        ("kafka://me:hunt?er2@h:9092/lab?a=b", "kafka://***@h:9092/lab?a=b"),
+        ("kafka://me:hunt#er2@h:9092/lab", "kafka://***@h:9092/lab"),
         ("no url", "no url"),
     ],
 )  # fmt: skip
@@ -42,6 +44,10 @@ def test_paths_are_relative_or_absolute_by_their_slashes() -> None:
         ("sqlite:///log.db?mode=ro", "a SQLite log has no option mode"),
         ("kafka:///prefix", "must be kafka://host:port/prefix"),
         ("kafka://host:9092", "must be kafka://host:port/prefix"),
+        ("kafka://user:secret:host:9092/lab", "hosts of the form host:port"),
+        ("kafka://me:hunt#er2@h:9092/lab", "no # and no NUL"),
+        ("kafka://me:hu]nt[@h:9092/lab", "percent-encoded"),
+        ("sqlite:///a%00b.db", "no # and no NUL"),
     ],
 )
 def test_a_url_of_no_log_is_refused_with_the_rule(url: str, message: str) -> None:

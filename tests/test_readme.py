@@ -35,7 +35,7 @@ def test_the_readme_s_example_records_what_its_commands_then_show(
         assert ended.value.code == 0, command
     printed = capsys.readouterr()
     assert "fix-1" in printed.out
-    assert "book.duckdb: 7 facts" in printed.err
+    assert "book.duckdb: 8 facts" in printed.err
     assert "nothing is wrong" in printed.err
 
 

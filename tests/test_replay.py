@@ -133,3 +133,20 @@ def _hold(path: Path, identity: str, ready: Any, done: Any) -> None:
     ready.set()
     done.wait(30)
     book.close()
+
+
+def test_a_rebuild_that_somebody_else_is_at_is_left_alone(sqlite_url: str, tmp_path: Path) -> None:
+    with open_log(sqlite_url) as log:
+        append(log, [a_turn(0)])
+        context = multiprocessing.get_context("spawn")
+        ready, done = context.Event(), context.Event()
+        path = tmp_path / "book.rebuild"
+        owner = context.Process(target=_hold, args=(path, log.identity, ready, done))
+        owner.start()
+        assert ready.wait(30)
+        for until in (None, {TopicPartition("events", 0): 1}):
+            with pytest.raises(BookInUse):
+                rebuild(log, tmp_path / "book", until)
+        assert path.exists()
+        done.set()
+        owner.join()

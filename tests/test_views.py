@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ledger.book import VIEWS, sql_file
+from consumers.audit import audit
+from ledger.book import VIEWS, connect, sql_file
 from ledger.facts import Excerpt, PhaseSpan, VersionSpan
 from ledger.facts.lists import (
     EngineStage,
@@ -201,3 +202,29 @@ def test_facts_has_every_envelope(ask: Ask) -> None:
 
 def test_losses_are_problems_of_the_book(ask: Ask) -> None:
     assert ask("FROM book_problems") == [("lost: queue_full", 3)]
+
+
+def test_numbers_at_the_edge_of_their_type_break_no_view(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/log.db"
+    edge = 2**63 - 1
+    facts = [
+        fact("run_declared", 0, kind=RunKind.TRAIN, name="lab", pass_threshold=0.5),
+        fact("group_opened", 1, task_id="t", expected_size=edge),
+        one("trajectory_started", 2, task_id="t"),
+        one("turn_completed", 3, turn_no=0, prompt_tokens=edge, completion_tokens=edge,
+            cached_tokens=-edge),
+        one("turn_completed", 4, turn_no=1, prompt_tokens=edge, completion_tokens=7),
+        one("reward_assigned", 5, value=float("nan"), verifier="pytest"),
+        fact("producer_lost", 6, count=edge, reason=LossReason.QUEUE_FULL),
+        fact("producer_lost", 7, count=edge, reason=LossReason.QUEUE_FULL),
+        fact("producer_alive", 8, accepted=edge, last_seq=edge, interval_s=float("inf")),
+        fact("facts_erased", 9, erased_incarnation=an_id("i"), first_seq=1, last_seq=edge),
+    ]  # fmt: skip
+    with open_log(url) as log:
+        append(log, numbered([replace(x, event_id=an_id("f", i)) for i, x in enumerate(facts)]))
+    assert projected(url, tmp_path / "book").facts == len(facts)
+    for view in VIEWS:
+        rows(tmp_path / "book", f"FROM {view}")
+    assert rows(tmp_path / "book", "SELECT passed FROM trajectories") == [(None,)]
+    with connect(tmp_path / "book", read_only=True) as book:
+        assert {each.check for each in audit(book)} == {"lost", "sequence_holes"}

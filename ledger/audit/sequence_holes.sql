@@ -10,7 +10,7 @@ WITH have AS (
     SELECT erased_incarnation, first_seq, last_seq FROM facts_erased
 ),
 spoken AS (
-    SELECT incarnation, max(last_seq) + 1 AS next_seq FROM (
+    SELECT incarnation, max(last_seq)::HUGEINT + 1 AS next_seq FROM (
         SELECT incarnation, last_seq FROM have
         UNION ALL SELECT incarnation, last_seq FROM producer_alive
         UNION ALL SELECT incarnation, last_seq FROM producer_closed
@@ -29,13 +29,17 @@ stretches AS (
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ),
             -1
-        ) + 1 AS missing_from,
-        first_seq - 1 AS missing_to
+        )::HUGEINT + 1 AS missing_from,
+        first_seq::HUGEINT - 1 AS missing_to
     FROM edges
 )
 SELECT printf(
-    'producer %s (incarnation %s) has no fact numbered %d to %d: %d missing',
-    coalesce(producer, '?'), incarnation, missing_from, missing_to, missing_to - missing_from + 1
+    'producer %s (incarnation %s) has no fact numbered %s to %s: %s missing',
+    coalesce(producer, '?'),
+    incarnation,
+    missing_from::VARCHAR,
+    missing_to::VARCHAR,
+    (missing_to - missing_from + 1)::VARCHAR
 )
 FROM stretches
 LEFT JOIN (SELECT incarnation, any_value(producer) AS producer FROM facts GROUP BY incarnation)

@@ -1,6 +1,9 @@
--- One row per incarnation that neither ended well nor, by the log's clock, still lives: what it
--- recorded after its last pulse may never have been sent.
-WITH clock AS (SELECT max(log_time) AS now FROM facts)
+-- One row per incarnation that neither ended well nor still lives: what it recorded after its last
+-- pulse may never have been sent.
+WITH clock AS (
+    -- The log's clock stands still once its last producer is dead.
+    SELECT greatest(max(log_time), current_timestamp) AS now FROM facts
+)
 SELECT printf(
     'producer %s (incarnation %s) was never closed: what it recorded from %s to %s may be unseen',
     producer, incarnation, last_alive_at, unseen_until

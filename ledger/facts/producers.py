@@ -37,11 +37,11 @@ class ProducerLost(Fact):
     """A producer had to give up facts."""
 
     count: int
-    """How many since the last such fact for the same reason."""
+    """How many since the last such fact for the same reason and kind."""
     reason: LossReason
     """Why."""
     first_fact: str | None = None
-    """Kind of the first of them."""
+    """Their kind; null: unknown, or several."""
     detail: Excerpt | None = None
     """Value, rule and place of the first of them."""
 

@@ -61,7 +61,7 @@ class Mark:
     def wait(self, timeout_s: float) -> bool:
         """Whether it is reached in time."""
         try:
-            return self.durable.result(timeout_s)
+            return self.durable.result(min(timeout_s, threading.TIMEOUT_MAX))
         except TimeoutError:
             return False
 

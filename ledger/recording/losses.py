@@ -9,12 +9,12 @@ from ledger.facts.lists import LossReason
 
 
 class Losses:
-    """Counts by reason, each with the first fact that was lost. Thread-safe."""
+    """Counts by reason and kind of fact, each with what was wrong with the first. Thread-safe."""
 
     def __init__(self) -> None:
         # Re-entrant: a signal handler may record in the middle of a call of its own thread.
         self._lock = threading.RLock()
-        self._untold: dict[LossReason, dict[str, Any]] = {}
+        self._untold: dict[tuple[LossReason, str | None], dict[str, Any]] = {}
         self.total = 0
         """Facts given up so far."""
         self.untaken = 0
@@ -26,7 +26,7 @@ class Losses:
             self.total += 1
             self.untaken += reason is LossReason.QUEUE_FULL
             first = {"reason": reason, "count": 0, "first_fact": fact, "detail": detail}
-            self._untold.setdefault(reason, first)["count"] += 1
+            self._untold.setdefault((reason, fact), first)["count"] += 1
 
     def add_damaged(self, count: int, detail: str) -> None:
         """Facts were in a spool file that can't be read any more."""
@@ -35,7 +35,7 @@ class Losses:
                 self.total += count
                 reason = LossReason.SPOOL_DAMAGED
                 first = {"reason": reason, "count": 0, "first_fact": None, "detail": detail}
-                self._untold.setdefault(reason, first)["count"] += count
+                self._untold.setdefault((reason, None), first)["count"] += count
 
     def add_untold(self, count: int) -> None:
         """Facts are lost at a time, or in a way, that no `producer_lost` can say."""

@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW book_problems AS
 SELECT 'quarantined: ' || reason AS problem, count(*) AS records
 FROM quarantine GROUP BY reason
 UNION ALL
-SELECT 'lost: ' || reason, sum(count)::BIGINT
+SELECT 'lost: ' || reason, sum(count)
 FROM producer_lost GROUP BY reason
 UNION ALL
 SELECT 'duplicates dropped', count(*) FROM duplicates HAVING count(*) > 0;

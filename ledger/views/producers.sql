@@ -9,7 +9,7 @@ WITH spoken AS (
     FROM producer_closed
 ),
 lost AS (
-    SELECT incarnation, sum(count)::BIGINT AS lost FROM producer_lost GROUP BY incarnation
+    SELECT incarnation, sum(count) AS lost FROM producer_lost GROUP BY incarnation
 ),
 summed AS (
     SELECT
@@ -34,7 +34,11 @@ SELECT
     last_alive_at,
     closed_at,
     -- While it is open: what it recorded up to here, and after the last pulse, may be unseen.
-    CASE WHEN NOT closed THEN last_alive_at + to_seconds(interval_s) END AS unseen_until,
+    -- (An interval of over a year is a foreign writer's mistake, and null.)
+    CASE
+        WHEN NOT closed AND interval_s BETWEEN 0 AND 31536000
+            THEN last_alive_at + to_seconds(interval_s)
+    END AS unseen_until,
     accepted,
     last_seq,
     coalesce(lost, 0) AS lost

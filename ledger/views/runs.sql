@@ -5,7 +5,7 @@ WITH declared AS (
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY log_time DESC, log_offset DESC) = 1
 ),
 opened AS (
-    SELECT run_id, count(*) AS groups, sum(expected_size)::BIGINT AS slots
+    SELECT run_id, count(*) AS groups, sum(expected_size) AS slots
     FROM group_opened GROUP BY run_id
 ),
 started AS (

@@ -12,7 +12,7 @@ validated AS (
         OVER (PARTITION BY run_id, task_id ORDER BY log_time DESC, log_offset DESC) = 1
 ),
 opened AS (
-    SELECT run_id, task_id, count(*) AS groups, sum(expected_size)::BIGINT AS slots
+    SELECT run_id, task_id, count(*) AS groups, sum(expected_size) AS slots
     FROM group_opened GROUP BY run_id, task_id
 ),
 known AS (

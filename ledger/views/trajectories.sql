@@ -46,11 +46,11 @@ turned AS (
     SELECT
         trajectory_id,
         count(*) AS turns,
-        sum(prompt_tokens)::BIGINT AS prompt_tokens,
-        sum(cached_tokens)::BIGINT AS cached_tokens,
-        sum(completion_tokens)::BIGINT AS completion_tokens,
+        sum(prompt_tokens) AS prompt_tokens,
+        sum(cached_tokens) AS cached_tokens,
+        sum(completion_tokens) AS completion_tokens,
         sum(client_s) AS model_s,
-        max(prompt_tokens + completion_tokens) AS longest_context_tokens
+        max(prompt_tokens::HUGEINT + completion_tokens) AS longest_context_tokens
     FROM turn_completed GROUP BY trajectory_id
 ),
 failed AS (
@@ -72,7 +72,8 @@ SELECT
     error_type,
     foreign_status,
     reward,
-    reward >= pass_threshold AS passed,
+    -- DuckDB takes nan for the largest number there is.
+    CASE WHEN NOT isnan(reward) THEN reward >= pass_threshold END AS passed,
     reward_due,
     verifier,
     verifier_version,

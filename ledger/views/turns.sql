@@ -13,7 +13,7 @@ SELECT
     occurred_at AS ended_at,
     prompt_tokens,
     cached_tokens,
-    prompt_tokens - cached_tokens AS prefilled_tokens,
+    prompt_tokens::HUGEINT - cached_tokens AS prefilled_tokens,
     completion_tokens,
     client_s,
     engine_s,

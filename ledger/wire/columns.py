@@ -11,6 +11,7 @@ the same values (`tests/test_columns.py`). One record costs about a fifth of wha
 from __future__ import annotations
 
 import json
+import operator
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +23,9 @@ import pyarrow.compute as pc
 import pyruhvro  # pyright: ignore[reportMissingTypeStubs]
 
 from ledger.avro import WireType
-from ledger.wire.checks import CALENDAR_US, FieldCheck
-from ledger.wire.schema import avro_schema
+from ledger.wire.checks import CALENDAR_US, RecordCheck
+from ledger.wire.column_values import Column, column_of
+from ledger.wire.schema import avro_schema, full_hints
 
 # pyruhvro decodes a record that is longer than its schema without a word. So every body gets one
 # more field behind it, a number that nobody who writes a record can know. Its sign makes it ten
@@ -91,38 +93,57 @@ def _decode_schema(cls: type) -> str:
 def encode_rows(wire: WireType, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
     """(n,) rows of fields, as callers give them -> (n,) encoded facts.
 
-    Raises ColumnarFailure when any row is invalid; `ledger.avro` then says which and why. Also in
-    a child of fork, unless its parent had encoded nothing before."""
+    Raises ColumnarFailure when any row is invalid; `ledger.avro` then says which and why."""
     global _uses_threads
     if _lost_threads:
         raise ColumnarFailure("pyruhvro can't encode in a child of fork")
     _uses_threads = True
-    if not all(row.keys() <= wire.check.known for row in rows):
-        raise ColumnarFailure("a row has an unknown field")
     return _guarded(lambda: _encode(wire, rows))
 
 
 def _encode(wire: WireType, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
     text, schema = _encode_schema(wire.cls)
-    columns = [
-        pa.array(_column(field, rows, wire.name), arrow.type)
-        for field, arrow in zip(wire.check.fields, schema, strict=True)
+    given = _given(wire, rows)
+    arrays = [
+        column(given[name]) if name in given else pa.repeat(default, len(rows))
+        for name, column, default in _columns(wire.cls, wire.name)
     ]
-    chunks = _serialize(pa.RecordBatch.from_arrays(columns, schema=schema), text, 1)
-    return [wire.header + (body or b"") for chunk in chunks for body in chunk.to_pylist()]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    header = wire.header
+    return [
+        header + (body or b"") for part in _serialize(batch, text, 1) for body in part.to_pylist()
+    ]
 
 
-def _column(field: FieldCheck, rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    if field.default is None:
-        values = [row[field.name] for row in rows]
-    else:
-        default = field.default()
-        values = [row.get(field.name, default) for row in rows]
-    if field.plain.issuperset(map(type, values)):
-        return values
-    place = f"{name}.{field.name}"
-    plain, convert = field.plain, field.convert
-    return [value if type(value) in plain else convert(value, place) for value in values]
+def _given(wire: WireType, rows: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
+    """The columns of the fields that any row has; most rows of a kind have the same ones."""
+    names = rows[0].keys()
+    if not all(row.keys() == names for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row).keys()
+        usual = {
+            field.name: field.default()
+            for field in wire.check.fields
+            if field.name in names and field.default is not None
+        }
+        rows = [{**usual, **row} for row in rows]
+    if not names <= wire.check.known:
+        raise ColumnarFailure("a row has an unknown field")
+    columns = zip(*map(operator.itemgetter(*names), rows), strict=True)
+    return dict(zip(names, columns, strict=True))
+
+
+@cache
+def _columns(cls: type, name: str) -> list[tuple[str, Column, Any]]:
+    """Name, column and default of each field; no default (None): required."""
+    check, hints, schema = RecordCheck(cls, ""), full_hints(cls), arrow_schema(cls)
+    return [
+        (
+            field.name,
+            column_of(hints[field.name], field, arrow.type, f"{name}.{field.name}"),
+            None if field.default is None else pa.scalar(field.default(), arrow.type),
+        )
+        for field, arrow in zip(check.fields, schema, strict=True)
+    ]
 
 
 def _check(column: Any, field: str) -> None:
@@ -150,7 +171,8 @@ def decode_bodies(wire: WireType, bodies: Sequence[bytes]) -> pa.RecordBatch:
 
     Times come as naive microseconds in UTC. Raises ColumnarFailure when any record is truncated,
     damaged or has trailing bytes."""
-    ended = [body + _END_BYTES for body in bodies]
+    end = _END_BYTES
+    ended = [body + end for body in bodies]
     batch = _guarded(lambda: _deserialize(ended, _decode_schema(wire.cls)))
     _guarded(lambda: batch.validate(full=True))  # pyruhvro takes any bytes for UTF-8
     ends = batch.column(batch.num_columns - 1)

@@ -60,8 +60,7 @@ class Encoded:
     """Drafts that became neither."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(NamedTuple):
     draft: Draft
     wire: WireType
     row: Row
@@ -148,7 +147,8 @@ class FactEncoder:
 def _check_envelope(draft: Draft) -> None:
     """Raise InvalidFact where a caller speaks for the recorder or could be taken for it."""
     fields = draft.fields
-    for own in sorted(_OWN_FIELDS & fields.keys()):
+    if not _OWN_FIELDS.isdisjoint(fields):
+        own = min(_OWN_FIELDS & fields.keys())
         raise InvalidFact(
             f"{draft.name}.{own} is the recorder's own and can't be given, got {show(fields[own])}"
         )
