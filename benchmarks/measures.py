@@ -115,8 +115,7 @@ def sqlite(stage: Stage, facts: int, rounds: int) -> list[Row]:
         return stage.work("record", url=url, spool=spool, seed=stage.seed, facts=facts)
 
     def project() -> Measured:
-        # Two more: what the recorder said of itself at its start and at its end.
-        return stage.work("project", url=url, book=stage.path("book"), facts=facts + 2)
+        return stage.work("project", url=url, book=stage.path("book"), facts=facts)
 
     recorded, projected = alternate(rounds, record, project)
     return [
