@@ -1,0 +1,1 @@
+"""Tasks: repositories with real tests that an agent works on."""
