@@ -61,8 +61,10 @@ def copy_log(
     """Copy a log; with --without-run to erase a run. Exit status 1 if records were unreadable."""
     options = load(config).log.client_options
     with the_log(log, config) as source, open_log(to, options) as target:
-        copied = copy_records(source, target, str(without_run) if without_run else None)
+        copied = copy_records(source, target, without_run)
     say(f"{redact(to)}: {copied.records} records copied, {copied.erased} of the run left out")
+    if copied.renamed:
+        say(f"{copied.renamed} records of other runs named it, and name {copied.alias} now")
     for place in copied.unreadable:
         say(f"left out, since its run can't be read: {place}")
     raise typer.Exit(1 if copied.unreadable else 0)
