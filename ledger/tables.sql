@@ -754,7 +754,7 @@ CREATE TABLE producer_lost (
     detail STRUCT("size" BIGINT, "sha256" VARCHAR, "head" VARCHAR, "tail" VARCHAR)  -- Value, rule and place of the first of them.
 );
 
--- Facts of an erased run were left out when a log was copied. One per stretch of numbers of an incarnation, so that they are no hole; it doesn't name the run. Audit only.
+-- Facts of an erased run were left out when a log was copied. One per stretch of numbers of an incarnation, so that they are no hole. Its run_id is an alias: what other runs' facts said of the erased run, they say of the alias. Audit only.
 CREATE TABLE facts_erased (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,

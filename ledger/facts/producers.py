@@ -49,7 +49,8 @@ class ProducerLost(Fact):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsErased(Fact):
     """Facts of an erased run were left out when a log was copied. One per stretch of numbers of
-    an incarnation, so that they are no hole; it doesn't name the run. Audit only."""
+    an incarnation, so that they are no hole. Its run_id is an alias: what other runs' facts said
+    of the erased run, they say of the alias. Audit only."""
 
     erased_incarnation: Uuid
     """The incarnation that had recorded them."""
