@@ -1,0 +1,314 @@
+"""One attempt, as far as its facts have been read: a fold that changes nothing in place.
+
+    attempt = NOTHING
+    for fact in facts:
+        attempt = attempt.with_fact(fact)
+    if attempt.complete: ...
+
+Invariants:
+
+1. The order of the facts doesn't matter, and a fact that comes twice counts once.
+2. No long text is kept of what went well; errors are kept whole, since judgement reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from ledger.facts import (
+    Fact,
+    RewardAssigned,
+    SandboxFailed,
+    SandboxPrepared,
+    SandboxStarted,
+    SandboxStopped,
+    ToolCallCompleted,
+    TrajectoryFact,
+    TrajectoryFinished,
+    TrajectoryJudged,
+    TrajectoryStarted,
+    TurnCompleted,
+    TurnFailed,
+)
+from ledger.facts.lists import Outcome, Stage
+
+MAX_NUMBER = 65_535
+"""Turns and tool calls of one attempt are numbered up to this."""
+
+_BEFORE_THE_POLICY = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class BadFact(ValueError):
+    """A fact that can't be of this attempt; the message says value, rule and place."""
+
+
+class Turn(NamedTuple):
+    """What is kept of a turn_completed."""
+
+    event_id: str
+    turn_no: int
+    """From 0."""
+    segment: int
+    """From 0."""
+    completion_tokens: int | None
+    """Tokens that the policy sampled; null: unknown to an importer."""
+    oldest_version: int | None
+    """Oldest policy version of a completion token; null: unknown."""
+    newest_version: int | None
+    """Newest one; null: unknown."""
+    tokens_sha256: str | None
+    """Digest of its payload in topic `tokens`; null: none was sent."""
+
+
+class Abandonment(NamedTuple):
+    """Why the lease reaper ended an attempt that never said that it ended."""
+
+    silent_s: float
+    """Seconds by the log's clock since its last fact."""
+    producer_silent: bool
+    """Whether its producer's pulse had stopped too; false: only this attempt fell silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the facts of one trajectory say. Start from `NOTHING`."""
+
+    run_id: str = ""
+    """Empty until the first fact."""
+    group_id: str = ""
+    """Empty until the first fact."""
+    slot: int = -1
+    """-1 until the first fact."""
+    trajectory_id: str = ""
+    """Empty until the first fact."""
+    started: TrajectoryStarted | None = None
+    """Null: not read yet."""
+    finished: TrajectoryFinished | None = None
+    """Null: it runs, or the fact hasn't been read yet."""
+    abandoned: Abandonment | None = None
+    """Null: its lease holds. What `finished` says comes before this."""
+    turns: tuple[Turn, ...] = ()
+    """Completed turns in the order read."""
+    turns_seen: int = 0
+    """Bit n: turn n has completed. Outlives `without_turns`."""
+    first_token_turn: int | None = None
+    """The first turn in which the policy sampled a token; null: none has been read."""
+    turns_failed: tuple[TurnFailed, ...] = ()
+    """In the order read, as all that follow."""
+    tool_calls_seen: int = 0
+    """Bit n: tool call n has completed."""
+    tool_errors: tuple[ToolCallCompleted, ...] = ()
+    """Tool calls that failed themselves (error_type), without arguments and output."""
+    rewards: tuple[RewardAssigned, ...] = ()
+    """All of them, also later re-scores."""
+    sandbox_started: tuple[SandboxStarted, ...] = ()
+    sandbox_prepared: tuple[SandboxPrepared, ...] = ()
+    sandbox_failed: tuple[SandboxFailed, ...] = ()
+    sandbox_stopped: tuple[SandboxStopped, ...] = ()
+    last_occurred_at: datetime | None = None
+    """Latest occurred_at of its facts; null: none has a time."""
+    last_log_time_us: int = 0
+    """Latest log time of its facts, microseconds since the epoch; what its lease counts from."""
+
+    def with_fact(self, fact: Fact, log_time_us: int = 0) -> Attempt:
+        """This and one more fact; the same object when `fact` adds nothing.
+
+        Raises BadFact for a fact of another trajectory, or numbered out of range."""
+        take = _TAKE.get(type(fact))
+        if take is None:
+            return self
+        mine = self._of(cast(TrajectoryFact, fact))
+        taken = take(mine, fact)
+        if taken is mine:
+            return self
+        if (at := fact.occurred_at) is not None and at > (taken.last_occurred_at or _LONG_AGO):
+            taken = replace(taken, last_occurred_at=at)
+        if log_time_us > taken.last_log_time_us:
+            taken = replace(taken, last_log_time_us=log_time_us)
+        return taken
+
+    def abandon(self, why: Abandonment) -> Attempt:
+        """The same attempt, ended by the lease reaper."""
+        return replace(self, abandoned=why)
+
+    def without_turns(self) -> Attempt:
+        """The same attempt without `turns`: enough to judge it, in less memory."""
+        return replace(self, turns=())
+
+    @property
+    def ended(self) -> bool:
+        """Whether it can be judged."""
+        return self.finished is not None or self.abandoned is not None
+
+    @property
+    def first_token_seen(self) -> bool:
+        """Whether the policy has sampled a token. An importer that knows no turns is believed
+        that it did, once the attempt had come to where the policy acts."""
+        if self.first_token_turn is not None:
+            return True
+        end = self.finished
+        return (
+            end is not None and end.turns_completed is None and end.stage not in _BEFORE_THE_POLICY
+        )
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What `trajectory_finished` declares and hasn't been read, by name; empty when complete.
+        Token payloads are not looked at."""
+        end = self.finished
+        if end is None:
+            return ("trajectory_finished",)
+        due = (
+            ("turn_completed", end.turns_completed, self.turns_seen.bit_count()),
+            ("turn_failed", end.turns_failed, len(self.turns_failed)),
+            ("tool_call_completed", end.tool_calls, self.tool_calls_seen.bit_count()),
+            ("reward_assigned", int(end.reward_due), len(self.rewards)),
+        )
+        return tuple(
+            name for name, declared, read in due if declared is not None and read < declared
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every fact that `trajectory_finished` declares has been read."""
+        return not self.missing
+
+    @property
+    def reward(self) -> RewardAssigned | None:
+        """The reward that counts: the first with a value, else the first. Later re-scores never
+        replace it, or the best of several would be picked. Null: none has been read."""
+        if len(self.rewards) < 2:
+            return self.rewards[0] if self.rewards else None
+        return min(self.rewards, key=lambda each: (each.value is None, *happened(each)))
+
+    def _of(self, fact: TrajectoryFact) -> Attempt:
+        if self.trajectory_id == fact.trajectory_id:
+            return self
+        if self.trajectory_id:
+            raise BadFact(
+                f"trajectory_id must be {self.trajectory_id}, got {fact.trajectory_id}"
+                f" (event {fact.event_id})"
+            )
+        return replace(
+            self,
+            run_id=fact.run_id,
+            group_id=fact.group_id,
+            slot=fact.slot,
+            trajectory_id=fact.trajectory_id,
+        )
+
+
+NOTHING = Attempt()
+"""An attempt of which nothing has been read."""
+
+
+def happened(fact: Fact) -> tuple[datetime, str]:
+    """A key that puts facts in the order in which they happened, whatever order they came in."""
+    return fact.occurred_at or _LONG_AGO, fact.event_id
+
+
+def _first(held: Any, fact: Any) -> bool:
+    # A second start or end of one trajectory is a producer's slip: which one counts must not
+    # depend on which came first.
+    return held is None or (held.event_id != fact.event_id and happened(fact) < happened(held))
+
+
+def _start(attempt: Attempt, fact: TrajectoryStarted) -> Attempt:
+    return replace(attempt, started=fact) if _first(attempt.started, fact) else attempt
+
+
+def _finish(attempt: Attempt, fact: TrajectoryFinished) -> Attempt:
+    return replace(attempt, finished=fact) if _first(attempt.finished, fact) else attempt
+
+
+def _bit(number: int, what: str, fact: Fact) -> int:
+    if not 0 <= number <= MAX_NUMBER:
+        raise BadFact(f"{what} must be 0 to {MAX_NUMBER}, got {number} (event {fact.event_id})")
+    return 1 << number
+
+
+def _turn(attempt: Attempt, fact: TurnCompleted) -> Attempt:
+    bit = _bit(fact.turn_no, "turn_completed.turn_no", fact)
+    if attempt.turns_seen & bit:
+        return attempt
+    versions = [span.policy_version for span in fact.version_spans]
+    turn = Turn(
+        fact.event_id,
+        fact.turn_no,
+        fact.segment,
+        fact.completion_tokens,
+        min(versions, default=None),
+        max(versions, default=None),
+        fact.tokens_sha256,
+    )
+    return replace(
+        attempt,
+        turns=(*attempt.turns, turn),
+        turns_seen=attempt.turns_seen | bit,
+        # Unknown to an importer is not none: a completed turn has an answer.
+        first_token_turn=_earliest(attempt, fact.turn_no, fact.completion_tokens != 0),
+    )
+
+
+def _earliest(attempt: Attempt, turn_no: int, sampled: bool) -> int | None:
+    known = attempt.first_token_turn
+    return turn_no if sampled and (known is None or turn_no < known) else known
+
+
+def _turn_failed(attempt: Attempt, fact: TurnFailed) -> Attempt:
+    _bit(fact.turn_no, "turn_failed.turn_no", fact)
+    if _holds(attempt.turns_failed, fact):
+        return attempt
+    first = _earliest(attempt, fact.turn_no, bool(fact.tokens_so_far))
+    return replace(attempt, turns_failed=(*attempt.turns_failed, fact), first_token_turn=first)
+
+
+def _tool_call(attempt: Attempt, fact: ToolCallCompleted) -> Attempt:
+    bit = _bit(fact.tool_call_no, "tool_call_completed.tool_call_no", fact)
+    if attempt.tool_calls_seen & bit:
+        return attempt
+    seen = attempt.tool_calls_seen | bit
+    if fact.error_type is None:
+        return replace(attempt, tool_calls_seen=seen)
+    error = replace(fact, arguments=None, output=None)
+    return replace(attempt, tool_calls_seen=seen, tool_errors=(*attempt.tool_errors, error))
+
+
+def _judged(attempt: Attempt, fact: TrajectoryJudged) -> Attempt:
+    # The only fact that tells of an abandoned attempt is the judgement of whoever ended it.
+    if fact.outcome != Outcome.ABANDONED or attempt.abandoned is not None:
+        return attempt
+    from ledger.judging.evidence import abandonment_in
+
+    return replace(attempt, abandoned=abandonment_in(fact.evidence))
+
+
+def _holds(facts: tuple[Fact, ...], fact: Fact) -> bool:
+    return any(each.event_id == fact.event_id for each in facts)
+
+
+def _into(name: str) -> Callable[[Attempt, Any], Attempt]:
+    def take(attempt: Attempt, fact: Fact) -> Attempt:
+        held: tuple[Fact, ...] = getattr(attempt, name)
+        return attempt if _holds(held, fact) else replace(attempt, **{name: (*held, fact)})
+
+    return take
+
+
+_TAKE: dict[type, Callable[[Attempt, Any], Attempt]] = {
+    TrajectoryStarted: _start,
+    TrajectoryFinished: _finish,
+    TrajectoryJudged: _judged,
+    TurnCompleted: _turn,
+    TurnFailed: _turn_failed,
+    ToolCallCompleted: _tool_call,
+    RewardAssigned: _into("rewards"),
+    SandboxStarted: _into("sandbox_started"),
+    SandboxPrepared: _into("sandbox_prepared"),
+    SandboxFailed: _into("sandbox_failed"),
+    SandboxStopped: _into("sandbox_stopped"),
+}

@@ -1,0 +1,1 @@
+"""Parts of judgement: what is observed, what peers say, and the numbered rule sets."""
