@@ -19,6 +19,7 @@ from typing import cast
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from ledger.batches import BatchChunk, TrainingBatch
 from ledger.facts import FACTS, Fact
 from ledger.log import Topic
 from ledger.tokens import TurnTokens
@@ -95,7 +96,11 @@ def wire_type(cls: type, name: str, topic: Topic) -> WireType:
 def wire_types() -> dict[str, WireType]:
     """The wire type of every fact and payload, by its name."""
     facts = {name: wire_type(cls, name, "events") for name, cls in FACTS.items()}
-    return facts | {"turn_tokens": wire_type(TurnTokens, "turn_tokens", "tokens")}
+    return facts | {
+        "turn_tokens": wire_type(TurnTokens, "turn_tokens", "tokens"),
+        "batch_chunk": wire_type(BatchChunk, "batch_chunk", "batches"),
+        "training_batch": wire_type(TrainingBatch, "training_batch", "batches"),
+    }
 
 
 @cache
@@ -196,7 +201,7 @@ def decode_body(body: bytes, writer: Schema, wire: WireType) -> Datum:
     return datum
 
 
-def decode(value: bytes) -> Fact | TurnTokens:
+def decode(value: bytes) -> Fact | TurnTokens | BatchChunk | TrainingBatch:
     """Bytes -> the fact or payload. Raises UnknownSchema, DecodeError."""
     wire, datum = decode_datum(value)
-    return cast(Fact | TurnTokens, build(wire.cls, datum))
+    return cast(Fact | TurnTokens | BatchChunk | TrainingBatch, build(wire.cls, datum))

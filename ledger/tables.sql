@@ -448,6 +448,28 @@ CREATE TABLE trajectory_judged (
     evidence VARCHAR[] NOT NULL  -- What the judgement used beside the trajectory's own facts, such as losses of its peers.
 );
 
+-- A slot needs another attempt, since this one doesn't vote through no fault of the policy. Whoever runs the group starts one that replaces it. Audit only.
+CREATE TABLE refill_requested (
+    log_partition INTEGER NOT NULL,
+    log_offset BIGINT NOT NULL,
+    log_time TIMESTAMPTZ NOT NULL,
+    event_id UUID NOT NULL,  -- UUID, version 7 from a Recorder; version 5, derived from its source, from consumers and importers, so that a second run writes nothing new.
+    run_id UUID NOT NULL,  -- UUID of the run; for facts of engines that serve several runs, of the cluster's own run.
+    occurred_at TIMESTAMPTZ,  -- When it happened by the producer's clock, UTC; null when time_quality is none.
+    producer VARCHAR NOT NULL,  -- Name of the program that recorded it.
+    incarnation UUID NOT NULL,  -- UUID of this start of the producer.
+    producer_seq BIGINT NOT NULL,  -- From 0, without a hole, per incarnation.
+    time_quality VARCHAR NOT NULL,  -- How far occurred_at can be trusted.
+    source_ref VARCHAR,  -- Where an importer read it; null for what was recorded as it happened.
+    group_id UUID NOT NULL,  -- UUID of the group: the attempts at one task that are scored together.
+    slot BIGINT NOT NULL,  -- Place in the group, from 0; a refill takes the slot of the attempt it replaces.
+    trajectory_id UUID NOT NULL,  -- UUID of the attempt.
+    task_id VARCHAR NOT NULL,  -- The task.
+    refill_no BIGINT NOT NULL,  -- Which refill of the slot it is, from 1.
+    reason VARCHAR NOT NULL,  -- Why this attempt doesn't vote.
+    answer_by TIMESTAMPTZ NOT NULL  -- The group's deadline by the log's clock: after it the slot stays empty.
+);
+
 -- A group was closed: each member votes or is excluded with a reason. Audit only.
 CREATE TABLE group_decided (
     log_partition INTEGER NOT NULL,

@@ -1,7 +1,8 @@
 """Token payloads: what a turn added to its trajectory, packed for topic `tokens`.
 
 They are most of a run's bytes and no account needs them, so they travel apart from the facts:
-a `turn_completed` names its payload by digest, and the payload is appended first.
+a `turn_completed` names its payload by digest, and the payload is appended first. A payload that
+is too large for one record travels as several, each with a part of the tokens.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from typing import TypeVar
 from ledger.facts.base import Uuid
 
 _Column = TypeVar("_Column", "array[int]", "array[float]")
+Columns = tuple[bytes, bytes, bytes]
+"""token_ids, loss_mask and logprobs of the same tokens, packed."""
+
+CHUNK_TOKENS = 400_000
+"""Most tokens of one record: 9 bytes each, and room for ids below the log's limit of 4 MiB."""
+MAX_CHUNKS = 64
+"""Most records of one payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +53,25 @@ class TurnTokens:
     segment: int = 0
     """From 0; the tokens of one segment are one sequence."""
     sha256: str
-    """Hex digest of token_ids, loss_mask and logprobs, one behind the other."""
+    """Hex digest of token_ids, loss_mask and logprobs, one behind the other; of the whole payload,
+    also in a chunk."""
     token_ids: bytes
     """(n,) little-endian int32."""
     loss_mask: bytes
     """(n,) uint8."""
     logprobs: bytes
     """(n,) little-endian float32."""
+    chunk: int = 0
+    """Which part of the payload this is, from 0."""
+    chunks: int = 1
+    """How many parts it has."""
 
 
 class TokensDamaged(ValueError):
     """A payload that doesn't match its digest or whose columns differ in length."""
 
 
-def pack(tokens: Tokens) -> tuple[bytes, bytes, bytes]:
+def pack(tokens: Tokens) -> Columns:
     """Tokens as three columns of bytes: int32, uint8, float32.
 
     Raises ValueError for columns of different lengths, or numbers that don't fit."""
@@ -76,29 +89,63 @@ def pack(tokens: Tokens) -> tuple[bytes, bytes, bytes]:
     return _little_endian(ids).tobytes(), mask, _little_endian(logprobs).tobytes()
 
 
-def digest(columns: tuple[bytes, bytes, bytes]) -> str:
+def digest(columns: Columns) -> str:
     """Hex digest of packed columns."""
     return hashlib.sha256(b"".join(columns)).hexdigest()
 
 
-def unpack(payload: TurnTokens) -> Tokens:
-    """The tokens of a payload. Raises TokensDamaged."""
-    columns = (payload.token_ids, payload.loss_mask, payload.logprobs)
-    count = len(payload.loss_mask)
-    if len(payload.token_ids) != 4 * count or len(payload.logprobs) != 4 * count:
-        raise TokensDamaged(
-            f"payload of trajectory {payload.trajectory_id} turn {payload.turn_no} must have"
-            f" columns of one length, got {[len(column) for column in columns]} bytes"
+def split(columns: Columns, chunk_tokens: int = CHUNK_TOKENS) -> list[Columns]:
+    """Packed columns in parts of at most `chunk_tokens` tokens; one part when they are empty."""
+    ids, mask, logprobs = columns
+    starts = range(0, max(len(mask), 1), chunk_tokens)
+    return [
+        (
+            ids[4 * at : 4 * (at + chunk_tokens)],
+            mask[at : at + chunk_tokens],
+            logprobs[4 * at : 4 * (at + chunk_tokens)],
         )
-    if digest(columns) != payload.sha256:
-        raise TokensDamaged(
-            f"payload of trajectory {payload.trajectory_id} turn {payload.turn_no} must have"
-            f" digest {payload.sha256}, got {digest(columns)}"
-        )
-    ids, logprobs = array("i", payload.token_ids), array("f", payload.logprobs)
-    return Tokens(
-        _little_endian(ids).tolist(), list(payload.loss_mask), _little_endian(logprobs).tolist()
+        for at in starts
+    ]
+
+
+def join(parts: Sequence[TurnTokens]) -> Columns:
+    """The columns of a payload from all its records, in any order. Raises TokensDamaged."""
+    parts = sorted(parts, key=lambda part: part.chunk)
+    first = parts[0]
+    what = f"payload of trajectory {first.trajectory_id} turn {first.turn_no}"
+    numbers = [part.chunk for part in parts]
+    if numbers != list(range(first.chunks)):
+        raise TokensDamaged(f"{what} must have chunks 0 to {first.chunks - 1}, got {numbers}")
+    columns = (
+        b"".join([part.token_ids for part in parts]),
+        b"".join([part.loss_mask for part in parts]),
+        b"".join([part.logprobs for part in parts]),
     )
+    count = len(columns[1])
+    if len(columns[0]) != 4 * count or len(columns[2]) != 4 * count:
+        raise TokensDamaged(
+            f"{what} must have columns of one length, got {[len(column) for column in columns]}"
+            " bytes"
+        )
+    if digest(columns) != first.sha256:
+        raise TokensDamaged(f"{what} must have digest {first.sha256}, got {digest(columns)}")
+    return columns
+
+
+def unpack(*parts: TurnTokens) -> Tokens:
+    """The tokens of a payload, from all its records. Raises TokensDamaged."""
+    return unpack_columns(join(parts))
+
+
+def unpack_columns(columns: Columns) -> Tokens:
+    """Packed columns as numbers."""
+    ids, logprobs = array("i", columns[0]), array("f", columns[2])
+    return Tokens(_little_endian(ids).tolist(), list(columns[1]), _little_endian(logprobs).tolist())
+
+
+def floats(column: bytes) -> array[float]:
+    """A packed column of float32 as numbers."""
+    return _little_endian(array("f", column))
 
 
 def _little_endian(column: _Column) -> _Column:

@@ -11,7 +11,7 @@ import pytest
 
 from ledger.avro import FactTooLarge, decode
 from ledger.facts import TimeQuality
-from ledger.log import Record
+from ledger.log import Record, check_sizes
 from ledger.tokens import Tokens, TokensDamaged, TurnTokens, digest, pack, unpack
 from ledger.wire.checks import InvalidFact
 from ledger.wire.encoder import Draft, Encoded, FactEncoder
@@ -246,13 +246,36 @@ def test_the_payload_of_a_refused_turn_is_not_sent() -> None:
         (Tokens([1], [256], [0.0]), "must be int32, uint8 and float32 columns"),
         (Tokens([1], [1], ["no"]), "must be int32, uint8 and float32 columns"),  # type: ignore[list-item]
         ([1, 2, 3], "turn_completed.tokens must be Tokens, got list"),
-        (Tokens([1] * 500_000, [1] * 500_000, [0.0] * 500_000), "must fit in 4194304 bytes packed"),
     ],
 )
 def test_tokens_that_can_not_be_packed_are_refused(tokens: Any, message: str) -> None:
     encoded = an_encoder().encode([a_draft("turn_completed", tokens=tokens)])
     assert (encoded.tokens, encoded.events) == ([], [])
     assert message in str(encoded.refused[0].error)
+
+
+def test_tokens_over_the_logs_limit_travel_in_parts() -> None:
+    ids = list(range(900_000))
+    large = Tokens(ids, [1] * len(ids), [-0.5] * len(ids))
+    encoded = an_encoder().encode([a_draft("turn_completed", tokens=large)])
+    check_sizes("tokens", encoded.tokens)
+    parts = [decode(record.value) for record in encoded.tokens]
+    assert all(isinstance(part, TurnTokens) for part in parts)
+    places = [(part.chunk, part.chunks, len(part.loss_mask)) for part in parts]
+    assert places == [(0, 3, 400_000), (1, 3, 400_000), (2, 3, 100_000)]
+    assert {part.sha256 for part in parts} == {facts(encoded)[0].tokens_sha256}
+    assert unpack(*reversed(parts)) == large
+    with pytest.raises(TokensDamaged, match=r"must have chunks 0 to 2, got \[0, 2\]"):
+        unpack(parts[0], parts[2])
+    with pytest.raises(TokensDamaged, match="must have digest"):
+        unpack(parts[0], parts[1], dataclasses.replace(parts[2], logprobs=b"\0" * 400_000))
+
+
+def test_more_tokens_than_64_records_hold_are_refused() -> None:
+    huge = Tokens(range(25_600_001), [], [])
+    encoded = an_encoder().encode([a_draft("turn_completed", tokens=huge)])
+    assert (encoded.tokens, encoded.events) == ([], [])
+    assert "must be at most 25600000, got 25600001" in str(encoded.refused[0].error)
 
 
 def test_tokens_belong_to_turns_only() -> None:

@@ -7,7 +7,7 @@ See `ledger.facts.base` for what a fact is.
                      trajectory_judged
     sandboxes.py     sandbox_started sandbox_prepared sandbox_failed sandbox_stopped
     turns.py         turn_completed turn_failed tool_call_completed
-    decisions.py     group_decided batch_assembled batch_refused
+    decisions.py     refill_requested group_decided batch_assembled batch_refused
     training.py      trainer_started step_completed checkpoint_saved weights_published
                      weights_applied weights_orphaned
     samples.py       engine_sampled pool_sampled
@@ -19,7 +19,14 @@ from __future__ import annotations
 import re
 
 from ledger.facts.base import Excerpt, Fact, GroupFact, TrajectoryFact
-from ledger.facts.decisions import BatchAssembled, BatchRefused, Cut, GroupDecided, Member
+from ledger.facts.decisions import (
+    BatchAssembled,
+    BatchRefused,
+    Cut,
+    GroupDecided,
+    Member,
+    RefillRequested,
+)
 from ledger.facts.lists import TimeQuality
 from ledger.facts.producers import FactsErased, ProducerAlive, ProducerClosed, ProducerLost
 from ledger.facts.runs import ResourcesDeclared, RunDeclared, TaskDeclared, TaskValidated
@@ -66,6 +73,7 @@ FACT_CLASSES: tuple[type[Fact], ...] = (
     RewardAssigned,
     TrajectoryFinished,
     TrajectoryJudged,
+    RefillRequested,
     GroupDecided,
     BatchAssembled,
     BatchRefused,
@@ -114,6 +122,7 @@ __all__ = [
     "ProducerAlive",
     "ProducerClosed",
     "ProducerLost",
+    "RefillRequested",
     "ResourcesDeclared",
     "RewardAssigned",
     "RunDeclared",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ledger.facts.base import Excerpt, Fact, GroupFact, Uuid
+from ledger.facts.base import Excerpt, Fact, GroupFact, TrajectoryFact, Uuid
 from ledger.facts.lists import DropReason, ExclusionReason, GroupDecision
 
 
@@ -48,6 +48,21 @@ class Cut:
     """The assembler's settings, canonical JSON."""
     configuration_sha256: str
     """Its digest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefillRequested(TrajectoryFact):
+    """A slot needs another attempt, since this one doesn't vote through no fault of the policy.
+    Whoever runs the group starts one that replaces it. Audit only."""
+
+    task_id: str
+    """The task."""
+    refill_no: int
+    """Which refill of the slot it is, from 1."""
+    reason: ExclusionReason
+    """Why this attempt doesn't vote."""
+    answer_by: datetime
+    """The group's deadline by the log's clock: after it the slot stays empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

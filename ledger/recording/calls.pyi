@@ -379,6 +379,23 @@ class RecordCalls:
         evidence: list[str] = ...,
     ) -> None:
         """A numbered rule set said what an ended attempt was. Judging again appends."""
+    def refill_requested(
+        self,
+        *,
+        event_id: str | UUID = ...,
+        run_id: str | UUID = ...,
+        occurred_at: datetime | None = ...,
+        time_quality: TimeQuality = ...,
+        source_ref: str | None = ...,
+        group_id: str | UUID = ...,
+        slot: int = ...,
+        trajectory_id: str | UUID = ...,
+        task_id: str = ...,
+        refill_no: int,
+        reason: ExclusionReason,
+        answer_by: datetime,
+    ) -> None:
+        """A slot needs another attempt, since this one doesn't vote through no fault of the policy. Whoever runs the group starts one that replaces it. Audit only."""
     def group_decided(
         self,
         *,

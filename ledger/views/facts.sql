@@ -33,6 +33,8 @@ SELECT 'trajectory_finished' AS fact, log_partition, log_offset, log_time, event
 UNION ALL
 SELECT 'trajectory_judged' AS fact, log_partition, log_offset, log_time, event_id, run_id, occurred_at, producer, incarnation, producer_seq, time_quality, source_ref FROM trajectory_judged
 UNION ALL
+SELECT 'refill_requested' AS fact, log_partition, log_offset, log_time, event_id, run_id, occurred_at, producer, incarnation, producer_seq, time_quality, source_ref FROM refill_requested
+UNION ALL
 SELECT 'group_decided' AS fact, log_partition, log_offset, log_time, event_id, run_id, occurred_at, producer, incarnation, producer_seq, time_quality, source_ref FROM group_decided
 UNION ALL
 SELECT 'batch_assembled' AS fact, log_partition, log_offset, log_time, event_id, run_id, occurred_at, producer, incarnation, producer_seq, time_quality, source_ref FROM batch_assembled

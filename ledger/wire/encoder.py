@@ -16,8 +16,8 @@ import uuid_utils
 
 from ledger.avro import WireType, check_size, encode, wire_types
 from ledger.facts import TimeQuality
-from ledger.log import MAX_RECORD_BYTES, Record
-from ledger.tokens import Tokens, digest, pack
+from ledger.log import Record
+from ledger.tokens import CHUNK_TOKENS, MAX_CHUNKS, Tokens, digest, pack, split
 from ledger.wire.checks import InvalidFact, show
 from ledger.wire.columns import ColumnarFailure, encode_rows
 
@@ -65,7 +65,8 @@ class _Prepared(NamedTuple):
     wire: WireType
     row: Row
     """The draft's fields with its envelope; the number comes last."""
-    payload: Record | None
+    payload: list[Record]
+    """Of its tokens, if it has any."""
 
 
 class FactEncoder:
@@ -110,7 +111,7 @@ class FactEncoder:
         }
         if "event_id" not in row:
             row["event_id"] = str(uuid_utils.uuid7())
-        payload = None
+        payload: list[Record] = []
         if wire.name == "turn_completed" and (tokens := row.pop("tokens", None)) is not None:
             payload, row["tokens_sha256"] = _payload(row, tokens)
         return _Prepared(draft, wire, row, payload)
@@ -163,14 +164,19 @@ def _check_envelope(draft: Draft) -> None:
 def _keep(encoded: Encoded, prepared: _Prepared, value: bytes) -> None:
     row = prepared.row
     encoded.events.append(Record(str(row.get("group_id") or row["run_id"]), value))
-    if prepared.payload is not None:
-        encoded.tokens.append(prepared.payload)
+    encoded.tokens.extend(prepared.payload)
 
 
-def _payload(row: Row, tokens: object) -> tuple[Record, str]:
+def _payload(row: Row, tokens: object) -> tuple[list[Record], str]:
+    """The records that carry a turn's tokens, and their digest."""
     if not isinstance(tokens, Tokens):
         kind = type(tokens).__name__
         raise InvalidFact(f"turn_completed.tokens must be Tokens, got {kind}")
+    if len(tokens.ids) > MAX_CHUNKS * CHUNK_TOKENS:
+        raise InvalidFact(
+            f"turn_completed.tokens must be at most {MAX_CHUNKS * CHUNK_TOKENS}, got"
+            f" {len(tokens.ids)}"
+        )
     try:
         columns = pack(tokens)
     except ValueError as error:
@@ -178,14 +184,15 @@ def _payload(row: Row, tokens: object) -> tuple[Record, str]:
     wire = wire_types()["turn_tokens"]
     ids = ("run_id", "group_id", "trajectory_id", "turn_no", "segment")
     fields = {name: row[name] for name in ids if name in row}
-    sha256 = digest(columns)
-    packed = zip(("token_ids", "loss_mask", "logprobs"), columns, strict=True)
-    value = encode(wire, wire.check.datum({**fields, "sha256": sha256, **dict(packed)}))
-    if len(value) + 36 > MAX_RECORD_BYTES:
-        raise InvalidFact(
-            f"turn_completed.tokens must fit in {MAX_RECORD_BYTES} bytes packed, got {len(value)}"
-        )
-    return Record(str(fields["group_id"]), value), sha256
+    fields["sha256"] = digest(columns)
+    parts = split(columns)
+    records: list[Record] = []
+    for number, part in enumerate(parts):
+        packed = dict(zip(("token_ids", "loss_mask", "logprobs"), part, strict=True))
+        places = {"chunk": number, "chunks": len(parts)}
+        value = encode(wire, wire.check.datum({**fields, **packed, **places}))
+        records.append(Record(str(fields["group_id"]), value))
+    return records, fields["sha256"]
 
 
 def now_us() -> int:
