@@ -34,10 +34,12 @@ from ledger.facts import (
     TurnFailed,
 )
 from ledger.facts.lists import Outcome, Stage
+from ledger.judging.evidence import Abandonment, abandonment_in
 
 MAX_NUMBER = 65_535
 """Turns and tool calls of one attempt are numbered up to this."""
 
+_IDS = ("run_id", "group_id", "slot", "trajectory_id")
 _BEFORE_THE_POLICY = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -63,14 +65,18 @@ class Turn(NamedTuple):
     tokens_sha256: str | None
     """Digest of its payload in topic `tokens`; null: none was sent."""
 
-
-class Abandonment(NamedTuple):
-    """Why the lease reaper ended an attempt that never said that it ended."""
-
-    silent_s: float
-    """Seconds by the log's clock since its last fact."""
-    producer_silent: bool
-    """Whether its producer's pulse had stopped too; false: only this attempt fell silent."""
+    @classmethod
+    def of(cls, fact: TurnCompleted) -> Turn:
+        versions = [span.policy_version for span in fact.version_spans]
+        return cls(
+            fact.event_id,
+            fact.turn_no,
+            fact.segment,
+            fact.completion_tokens,
+            min(versions, default=None),
+            max(versions, default=None),
+            fact.tokens_sha256,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +151,22 @@ class Attempt:
         return self.finished is not None or self.abandoned is not None
 
     @property
+    def has_errors(self) -> bool:
+        """Whether there is anything that peers or the task's trials might explain."""
+        if self.sandbox_failed or self.turns_failed or self.tool_errors:
+            return True
+        ends = (self.finished, *self.rewards)
+        return any(each is not None and each.error_type is not None for each in ends)
+
+    @property
     def first_token_seen(self) -> bool:
         """Whether the policy has sampled a token. An importer that knows no turns is believed
         that it did, once the attempt had come to where the policy acts."""
         if self.first_token_turn is not None:
             return True
         end = self.finished
-        return (
-            end is not None and end.turns_completed is None and end.stage not in _BEFORE_THE_POLICY
-        )
+        unknown = end is not None and end.turns_completed is None
+        return unknown and end.stage not in _BEFORE_THE_POLICY
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -168,9 +181,7 @@ class Attempt:
             ("tool_call_completed", end.tool_calls, self.tool_calls_seen.bit_count()),
             ("reward_assigned", int(end.reward_due), len(self.rewards)),
         )
-        return tuple(
-            name for name, declared, read in due if declared is not None and read < declared
-        )
+        return tuple(name for name, declared, read in due if read < (declared or 0))
 
     @property
     def complete(self) -> bool:
@@ -193,13 +204,7 @@ class Attempt:
                 f"trajectory_id must be {self.trajectory_id}, got {fact.trajectory_id}"
                 f" (event {fact.event_id})"
             )
-        return replace(
-            self,
-            run_id=fact.run_id,
-            group_id=fact.group_id,
-            slot=fact.slot,
-            trajectory_id=fact.trajectory_id,
-        )
+        return replace(self, **{name: getattr(fact, name) for name in _IDS})
 
 
 NOTHING = Attempt()
@@ -211,18 +216,16 @@ def happened(fact: Fact) -> tuple[datetime, str]:
     return fact.occurred_at or _LONG_AGO, fact.event_id
 
 
-def _first(held: Any, fact: Any) -> bool:
-    # A second start or end of one trajectory is a producer's slip: which one counts must not
-    # depend on which came first.
-    return held is None or (held.event_id != fact.event_id and happened(fact) < happened(held))
+def _once(name: str) -> Callable[[Attempt, Any], Attempt]:
+    def take(attempt: Attempt, fact: Fact) -> Attempt:
+        # A second start or end of one trajectory is a producer's slip: which one counts must not
+        # depend on which came first.
+        held: Fact | None = getattr(attempt, name)
+        if held is not None and (held.event_id == fact.event_id or happened(held) < happened(fact)):
+            return attempt
+        return replace(attempt, **{name: fact})
 
-
-def _start(attempt: Attempt, fact: TrajectoryStarted) -> Attempt:
-    return replace(attempt, started=fact) if _first(attempt.started, fact) else attempt
-
-
-def _finish(attempt: Attempt, fact: TrajectoryFinished) -> Attempt:
-    return replace(attempt, finished=fact) if _first(attempt.finished, fact) else attempt
+    return take
 
 
 def _bit(number: int, what: str, fact: Fact) -> int:
@@ -235,19 +238,9 @@ def _turn(attempt: Attempt, fact: TurnCompleted) -> Attempt:
     bit = _bit(fact.turn_no, "turn_completed.turn_no", fact)
     if attempt.turns_seen & bit:
         return attempt
-    versions = [span.policy_version for span in fact.version_spans]
-    turn = Turn(
-        fact.event_id,
-        fact.turn_no,
-        fact.segment,
-        fact.completion_tokens,
-        min(versions, default=None),
-        max(versions, default=None),
-        fact.tokens_sha256,
-    )
     return replace(
         attempt,
-        turns=(*attempt.turns, turn),
+        turns=(*attempt.turns, Turn.of(fact)),
         turns_seen=attempt.turns_seen | bit,
         # Unknown to an importer is not none: a completed turn has an answer.
         first_token_turn=_earliest(attempt, fact.turn_no, fact.completion_tokens != 0),
@@ -261,10 +254,9 @@ def _earliest(attempt: Attempt, turn_no: int, sampled: bool) -> int | None:
 
 def _turn_failed(attempt: Attempt, fact: TurnFailed) -> Attempt:
     _bit(fact.turn_no, "turn_failed.turn_no", fact)
-    if _holds(attempt.turns_failed, fact):
-        return attempt
     first = _earliest(attempt, fact.turn_no, bool(fact.tokens_so_far))
-    return replace(attempt, turns_failed=(*attempt.turns_failed, fact), first_token_turn=first)
+    taken = _into("turns_failed")(attempt, fact)
+    return taken if taken is attempt else replace(taken, first_token_turn=first)
 
 
 def _tool_call(attempt: Attempt, fact: ToolCallCompleted) -> Attempt:
@@ -282,26 +274,22 @@ def _judged(attempt: Attempt, fact: TrajectoryJudged) -> Attempt:
     # The only fact that tells of an abandoned attempt is the judgement of whoever ended it.
     if fact.outcome != Outcome.ABANDONED or attempt.abandoned is not None:
         return attempt
-    from ledger.judging.evidence import abandonment_in
-
     return replace(attempt, abandoned=abandonment_in(fact.evidence))
-
-
-def _holds(facts: tuple[Fact, ...], fact: Fact) -> bool:
-    return any(each.event_id == fact.event_id for each in facts)
 
 
 def _into(name: str) -> Callable[[Attempt, Any], Attempt]:
     def take(attempt: Attempt, fact: Fact) -> Attempt:
         held: tuple[Fact, ...] = getattr(attempt, name)
-        return attempt if _holds(held, fact) else replace(attempt, **{name: (*held, fact)})
+        if any(each.event_id == fact.event_id for each in held):
+            return attempt
+        return replace(attempt, **{name: (*held, fact)})
 
     return take
 
 
 _TAKE: dict[type, Callable[[Attempt, Any], Attempt]] = {
-    TrajectoryStarted: _start,
-    TrajectoryFinished: _finish,
+    TrajectoryStarted: _once("started"),
+    TrajectoryFinished: _once("finished"),
     TrajectoryJudged: _judged,
     TurnCompleted: _turn,
     TurnFailed: _turn_failed,

@@ -11,9 +11,19 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from ledger.attempt import Abandonment
+PEER_WINDOW_MAX_S = 60.0
+"""Peers' errors further away in time than this are no evidence under any rule set."""
+
+
+class Abandonment(NamedTuple):
+    """Why the lease reaper ended an attempt that never said that it ended."""
+
+    silent_s: float
+    """Seconds by the log's clock since its last fact."""
+    producer_silent: bool
+    """Whether its producer's pulse had stopped too; false: only this attempt fell silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,9 @@ class PeerError:
     """The sandbox's backend, or the engine; null: unknown."""
     at: datetime
     """When it happened by its producer's clock, UTC."""
+    fullest: float | None
+    """Share of the memory or disk limit that was in use, the larger; null: unknown, or an
+    engine's. A sandbox that its policy filled up is no evidence that others weren't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Evidence:
     peers: tuple[PeerError, ...] = ()
     """By time."""
     baselines: tuple[Baseline, ...] = ()
-    """Of the attempt's task, with the checksum that it was scored against."""
+    """Of the attempt's task, with the checksum that it was scored against: one, or none."""
 
     def lines(self) -> list[str]:
         """(n,) JSON objects, one for each piece, for `trajectory_judged.evidence`."""
