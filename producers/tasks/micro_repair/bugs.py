@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from producers.tasks.micro_repair.vocabulary import (
     FAMILIES,
-    FAMILY_SIZE,
     FUNCTIONS,
     LINES,
     family_of,
@@ -61,10 +60,8 @@ class Bug:
 
 
 def held_out_line(function: int, wrong: int) -> int:
-    """The line on which this pair is held out: the pair's place in the list of all, modulo 4, so
-    that every line is held out for three pairs of the twelve."""
-    others = [operator for operator in operators_of(family_of(function)) if operator != function]
-    return (function * (FAMILY_SIZE - 1) + others.index(wrong)) % LINES
+    """The line on which this pair is held out. Twelve pairs, four on each line but the first."""
+    return (function - wrong) % LINES
 
 
 def all_bugs(split: str) -> list[Bug]:

@@ -1,0 +1,111 @@
+"""What is run in a sandbox for an instance, apart from what the policy runs.
+
+Invariant: the state that an attempt starts from is `refs/rollbook/base`, also in the sandbox that
+the tests run in; a diff is taken against it there and applied to it here. Files that we exchange
+with a sandbox lie in its home folder, outside the repository.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from producers.tasks.swe.instances import Instance
+from producers.tasks.swe.protection import protected_patterns, test_files
+from producers.tasks.swe.results import STATUSES
+
+ARCHIVE = ".rollbook.tar"
+DIFF = ".rollbook.diff"
+TEST_PATCH = ".rollbook.tests.diff"
+GOLD = ".rollbook.gold.diff"
+LOG = ".rollbook.log"
+RESULTS = ".rollbook.results"
+
+BASE = "refs/rollbook/base"
+MAX_DIFF_BYTES = 16 << 20
+MAX_RESULTS_BYTES = 32 << 20
+DIFF_TOO_LARGE = 40
+DIFF_NOT_APPLIED = 41
+TESTS_NOT_RESTORED = 42
+"""Exit codes of ours, beside those that git has."""
+
+_COMMIT = (
+    "git -c user.name=rollbook -c user.email=rollbook@localhost -c commit.gpgsign=false"
+    " commit --quiet --no-verify --allow-empty --message Base"
+)
+
+
+def setup_command(instance: Instance) -> str:
+    """Makes the base: the uploaded archive, or the commit in the image with what the image has
+    beside it, so that neither is taken for the policy's work."""
+    workdir, commit = instance.workdir, instance.base_commit
+    if instance.image is None:
+        steps = [
+            f"mkdir -p {workdir}",
+            f"cd {workdir}",
+            f"tar -xf ~/{ARCHIVE}",
+            f"rm ~/{ARCHIVE}",
+            "git init --quiet",
+            "git add --all --force",
+        ]
+    else:
+        checkout = f"git checkout --quiet --force {shlex.quote(commit or 'HEAD')}"
+        fetched = f"{{ {checkout} 2>&- || {{ git fetch --quiet && {checkout}; }}; }}"
+        steps = [f"cd {workdir}", fetched, "git add --all"]
+    trusted = "git config --global --replace-all safe.directory '*'"
+    return " && ".join([trusted, *steps, _COMMIT, f"git update-ref {BASE} HEAD"])
+
+
+def diff_command(instance: Instance) -> str:
+    """Writes all changes since the base, committed or not, to DIFF."""
+    return f"""cd {instance.workdir} && git add --all || exit 1
+set -o pipefail
+git diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \\
+    --src-prefix=a/ --dst-prefix=b/ {BASE} | head -c {MAX_DIFF_BYTES + 1} > ~/{DIFF}
+code=$?
+[ $(wc -c < ~/{DIFF}) -le {MAX_DIFF_BYTES} ] || exit {DIFF_TOO_LARGE}
+exit $code"""
+
+
+def gold_command(instance: Instance) -> str:
+    """Applies GOLD."""
+    back = "--reverse " if instance.reversed_patch else ""
+    return f"cd {instance.workdir} && git apply --whitespace=nowarn {back}~/{GOLD}"
+
+
+def apply_command(instance: Instance) -> str:
+    """Applies DIFF without the protected files, then brings the tests: those of the commit that
+    has them, and TEST_PATCH."""
+    patterns = protected_patterns(instance.tests, instance.test_patch)
+    excluded = " ".join(shlex.quote(f"--exclude={pattern}") for pattern in patterns)
+    files = " ".join(shlex.quote(file) for file in test_files(instance.tests))
+    lines = [
+        f"cd {instance.workdir} || exit 1",
+        f"if [ -s ~/{DIFF} ]; then",
+        f"    git apply --whitespace=nowarn {excluded} ~/{DIFF} || exit {DIFF_NOT_APPLIED}",
+        "fi",
+    ]
+    if instance.tests_commit:
+        commit = shlex.quote(instance.tests_commit)
+        lines += [f"git checkout --quiet {commit} -- {files} || exit {TESTS_NOT_RESTORED}"]
+    lines += [
+        f"if [ -s ~/{TEST_PATCH} ]; then",
+        f"    git apply --whitespace=nowarn ~/{TEST_PATCH} || exit {TESTS_NOT_RESTORED}",
+        "fi",
+    ]
+    return "\n".join(lines)
+
+
+def test_command(instance: Instance) -> str:
+    """Runs the tests. Their output goes to LOG: there may be more of it than a stream carries."""
+    files = " ".join(shlex.quote(file) for file in test_files(instance.tests))
+    command = instance.test_command.replace("{files}", files)
+    return f"cd {instance.workdir} && {{ {command}\n}} > ~/{LOG} 2>&1 < /dev/null"
+
+
+def results_command() -> str:
+    """Writes the lines that have results to RESULTS, and prints the end of LOG."""
+    wanted = "|".join(STATUSES)
+    return (
+        f"grep -aE '^({wanted}) ' ~/{LOG} | head -c {MAX_RESULTS_BYTES} > ~/{RESULTS};"
+        f" tail -c 2000 ~/{LOG}"
+    )
