@@ -164,9 +164,9 @@ class Attempt:
         that it did, once the attempt had come to where the policy acts."""
         if self.first_token_turn is not None:
             return True
-        end = self.finished
-        unknown = end is not None and end.turns_completed is None
-        return unknown and end.stage not in _BEFORE_THE_POLICY
+        if (end := self.finished) is None or end.turns_completed is not None:
+            return False
+        return end.stage not in _BEFORE_THE_POLICY
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -200,10 +200,8 @@ class Attempt:
         if self.trajectory_id == fact.trajectory_id:
             return self
         if self.trajectory_id:
-            raise BadFact(
-                f"trajectory_id must be {self.trajectory_id}, got {fact.trajectory_id}"
-                f" (event {fact.event_id})"
-            )
+            wrong = f"trajectory_id must be {self.trajectory_id}, got {fact.trajectory_id}"
+            raise BadFact(f"{wrong} (event {fact.event_id})")
         return replace(self, **{name: getattr(fact, name) for name in _IDS})
 
 

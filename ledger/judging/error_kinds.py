@@ -5,6 +5,7 @@ Invariant: a name has one kind; what is not in the table is `UNKNOWN`, never the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -12,6 +13,8 @@ from importlib import resources
 from ledger.facts import Excerpt
 from ledger.facts.lists import Stage
 from ledger.judging.strict_toml import read_toml
+
+_STATUS = re.compile(r"Http\d{3}")
 
 UNKNOWN = "unknown"
 """Kind, and class, of what the table doesn't name."""
@@ -48,9 +51,10 @@ class ErrorKinds:
 
     def of(self, error_type: str, error: Excerpt | None = None) -> str:
         """The kind of a raw name; of a vague one, by its text where that says more."""
-        kind = self.by_name.get(error_type)
-        if kind is None:
-            kind = self.by_name.get(error_type.rpartition(".")[2], UNKNOWN)
+        name = error_type if error_type in self.by_name else error_type.rpartition(".")[2]
+        if name not in self.by_name and _STATUS.fullmatch(name):
+            name = f"{name[:5]}*"
+        kind = self.by_name.get(name, UNKNOWN)
         if kind in self.vague and error is not None:
             for part, better in self.messages:
                 if part in error.head:

@@ -39,6 +39,7 @@ _TRIAL_CRASHES = frozenset(
         "bad_command",
         "disk_full",
         "out_of_memory",
+        UNKNOWN,
     }
 )
 """A trial that met another kind, such as a lost sandbox, says nothing about the tests."""
@@ -149,7 +150,7 @@ class _Observer:
             lost = fact if isinstance(fact, SandboxFailed) else self._loss_behind(fact)
             signs.update(self._sandbox_signs(lost, stage))
         kind, error_type = self.kind_of(fact), fact.error_type or ""
-        signs.update(self._trial_signs(error_type))
+        signs.update(self._trial_signs())
         return Observed(fact, stage, kind, error_type, frozenset(signs))
 
     def end(self, end: TrajectoryFinished | None, kind: str) -> Observed:
@@ -161,10 +162,12 @@ class _Observer:
         signs = set(self.own)
         if stage in _BEFORE:
             signs.discard(Sign.AFTER_FIRST_TOKEN)
-        if stage is Stage.MODEL:
+        if (
+            stage is Stage.MODEL and kind != "harness_crashed"
+        ):  # which is on this side of the request
             signs.add(Sign.TO_ENGINE)
         if error_type is not None:
-            signs.update(self._sandbox_signs(None, stage), self._trial_signs(error_type))
+            signs.update(self._sandbox_signs(None, stage), self._trial_signs())
         return Observed(end, stage, kind, error_type, frozenset(signs))
 
     def _own_signs(self) -> Iterator[Sign]:
@@ -214,10 +217,10 @@ class _Observer:
         failed = [f.try_no for f in self._attempt.sandbox_failed if f.stage == Stage.SANDBOX_START]
         return max(failed, default=-1) > up
 
-    def _trial_signs(self, error_type: str) -> Iterator[Sign]:
+    def _trial_signs(self) -> Iterator[Sign]:
         for baseline in self._evidence.baselines:
             kind = error_kinds().of(baseline.error_type)
-            if kind in _TRIAL_CRASHES or (kind == UNKNOWN and baseline.error_type == error_type):
+            if kind in _TRIAL_CRASHES:
                 yield Sign.BASELINE_CRASHES
             if kind == "out_of_memory":
                 yield Sign.BASELINE_OUT_OF_MEMORY
