@@ -2,7 +2,9 @@
 
     project replay audit sql               the book           api/book_commands.py
     archive copy-log backup restore drain  the log            api/log_commands.py
+    judge                                  judgements         api/judge_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
+    engine install|start|stop|status       SGLang here        api/engine_commands.py
 
 Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 a finding, 2 bad input.
 """
@@ -14,7 +16,7 @@ import sys
 
 import typer
 
-from api import book_commands, broker_commands, log_commands
+from api import book_commands, broker_commands, engine_commands, judge_commands, log_commands
 from api.output import say
 from api.settings import SettingsError
 
@@ -27,13 +29,17 @@ app = typer.Typer(
 )
 book_commands.add_to(app)
 log_commands.add_to(app)
+judge_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
+app.add_typer(engine_commands.app, name="engine")
 
 ERRORS = (
     SettingsError,
     broker_commands.BrokerError,
+    engine_commands.EngineServerError,
     *book_commands.ERRORS,
     *log_commands.ERRORS,
+    *judge_commands.ERRORS,
 )
 """What a user can have caused."""
 

@@ -74,12 +74,13 @@ def read_generation(
     prompt_tokens = count(meta, "prompt_tokens")
     if prompt_tokens != sent:
         raise WrongAnswer(f"meta_info.prompt_tokens must be the {sent} sent, got {prompt_tokens}")
+    logprobs = _logprobs(meta.get("output_token_logprobs"), token_ids)
     spans = _version_spans(meta, len(token_ids))
     retractions = count_or_none(meta, "num_retractions")
     whole = len(meta.get("weight_versions") or ()) <= 1 and not retractions
     return Generation(
         token_ids=token_ids,
-        logprobs=_logprobs(meta.get("output_token_logprobs"), token_ids),
+        logprobs=logprobs,
         version_spans=spans,
         finish_reason=_finish_reason(meta),
         engine=engine,

@@ -18,6 +18,7 @@ import pytest
 
 from deploy.kafka.broker import Broker
 from ledger.recorder import Recorder
+from tests.engine_lab import EngineLab, started_engine_lab
 from tests.kafka_lab import Lab, started_lab
 from tests.recorded import RUN, Make
 from tests.registry import Registry
@@ -43,6 +44,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A broker that tests may kill or freeze, and leave as they found it."""
     with started_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def engine_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineLab]:
+    """A real SGLang server on a tiny model, that tests leave as they found it."""
+    with started_engine_lab(tmp_path_factory.mktemp("engine")) as lab:
+        yield lab
+
+
+@pytest.fixture
+def engine_url(engine_lab: EngineLab) -> str:
+    """Where a real SGLang server with a tiny model takes requests."""
+    return engine_lab.url
 
 
 @pytest.fixture

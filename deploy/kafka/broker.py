@@ -20,7 +20,6 @@ import base64
 import contextlib
 import json
 import os
-import random
 import secrets
 import signal
 import socket
@@ -35,11 +34,7 @@ from typing import Any
 
 from deploy.kafka import jars
 from deploy.kafka.jars import BrokerError
-
-HOST = "127.0.0.1"
-PORTS = range(20_000, 32_000)
-"""Below the ephemeral range: a client that retries a dead loopback port in that range ends up
-connected to itself, and then the broker can't have its port back."""
+from deploy.ports import HOST, free_port, is_free
 
 PORT_TIMEOUT_S = 3.0
 STATIC_PROPERTIES = Path(__file__).with_name("server.properties")
@@ -258,26 +253,6 @@ def new_cluster_id() -> str:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         if not text.startswith("-"):
             return text
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def free_port(other_than: int | None = None) -> int:
-    """A port that nothing listens on now."""
-    for _ in range(1000):
-        port = random.SystemRandom().choice(PORTS)
-        if port != other_than and is_free(port):
-            return port
-    raise BrokerError(f"no free port between {PORTS.start} and {PORTS.stop - 1}")
 
 
 def answers(port: int) -> bool:
