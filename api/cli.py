@@ -5,6 +5,7 @@
     judge                                  judgements         api/judge_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|start|stop|status       SGLang here        api/engine_commands.py
+    sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
 
 Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 a finding, 2 bad input.
 """
@@ -16,7 +17,14 @@ import sys
 
 import typer
 
-from api import book_commands, broker_commands, engine_commands, judge_commands, log_commands
+from api import (
+    book_commands,
+    broker_commands,
+    engine_commands,
+    judge_commands,
+    log_commands,
+    sandbox_commands,
+)
 from api.output import say
 from api.settings import SettingsError
 
@@ -32,11 +40,13 @@ log_commands.add_to(app)
 judge_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
 app.add_typer(engine_commands.app, name="engine")
+app.add_typer(sandbox_commands.app, name="sandboxes")
 
 ERRORS = (
     SettingsError,
     broker_commands.BrokerError,
     engine_commands.EngineServerError,
+    sandbox_commands.LocalE2BError,
     *book_commands.ERRORS,
     *log_commands.ERRORS,
     *judge_commands.ERRORS,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import uvicorn
 
-from producers.local_e2b.app import BOXES, make_app
-from producers.local_e2b.isolation import find_host
+from producers.local_e2b.app import make_app
+from producers.local_e2b.isolation import Host, boxes_folder, find_host
 from producers.local_e2b.launch import KEY_VARIABLE
 from producers.local_e2b.leftovers import clean_up
 from producers.local_e2b.settings import Limits, LocalE2BError, Settings, StartLatency
@@ -84,19 +84,26 @@ def serve(settings: Settings, host: str, port: int) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise LocalE2BError(f"another server runs in {settings.folder}") from error
-    left = clean_up(settings.folder / BOXES)
+    machine = find_host(settings)
+    boxes = boxes_folder(settings.folder, machine)
+    left = clean_up(boxes, machine)
     if left:
         print(f"{left} sandboxes of an earlier server were cleaned up", file=sys.stderr)
-    machine = find_host(settings)
     if not machine.isolated:
-        print("warning: these sandboxes are no security boundary (--unsafe)", file=sys.stderr)
-    app = make_app(settings, machine)
+        print(f"warning: no security boundary: {_who(machine)}", file=sys.stderr)
+    app = make_app(settings, machine, boxes)
     sock = _listen(host, port)
     url = f"http://{host}:{sock.getsockname()[1]}"
     config = uvicorn.Config(
         app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="on"
     )
     asyncio.run(_run(uvicorn.Server(config), sock, url, settings.folder))
+
+
+def _who(machine: Host) -> str:
+    if machine.first_uid is None:
+        return "commands run as this user and can read, change and kill whatever it can"
+    return "commands run as users of their own, but see this machine's files and network"
 
 
 def _listen(host: str, port: int) -> socket.socket:

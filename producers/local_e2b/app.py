@@ -18,17 +18,16 @@ from producers.local_e2b.store import Store
 from producers.local_e2b.templates import load_templates
 
 FAULTS_FILE = "faults.jsonl"
-BOXES = "boxes"
 
 
-def make_app(settings: Settings, host: Host) -> FastAPI:
+def make_app(settings: Settings, host: Host, boxes: Path) -> FastAPI:
     """The server over its folder, which exists and is ours alone. Raises LocalE2BError."""
     templates = load_templates(settings.templates, settings.folder / "templates")
     plan = FaultPlan(rules_of(settings.faults), settings.seed)
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        store = Store(settings, host, settings.folder / BOXES)
+        store = Store(settings, host, boxes)
         faults = FaultLog(settings.folder / FAULTS_FILE)
         app.state.server = Server(settings, store, templates, plan, faults)
         try:

@@ -211,6 +211,10 @@ class Box:
         if not was_gone and self.on_gone is not None:
             self.on_gone()
 
+    def last_words(self) -> str:
+        """What its first process wrote to its standard error."""
+        return self._first.said() if self._first is not None else ""
+
     async def kill(self) -> None:
         """End everything in it and remove its folder."""
         self.gone = True

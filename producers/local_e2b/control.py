@@ -31,7 +31,7 @@ from producers.local_e2b.templates import Template
 router = APIRouter()
 ENVD_VERSION = "0.6.4"
 """What we speak; the SDK looks at it."""
-DEFAULT_TIMEOUT_S = 15
+DEFAULT_TIMEOUT_S = 300
 TIMEOUT_MAX_S = 86_400
 PAGE_MAX = 100
 

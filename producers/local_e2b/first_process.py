@@ -24,7 +24,7 @@ from producers.local_e2b.isolation import (
     passwd_files,
     uid_of,
 )
-from producers.local_e2b.leftovers import MARK, kill_marked
+from producers.local_e2b.leftovers import MARK, kill_left
 from producers.local_e2b.settings import HOME, USER, Limits
 from producers.local_e2b.templates import Template
 
@@ -48,7 +48,10 @@ class FirstProcess:
         line = start_line(host.python, bundle, theirs.fileno())
         if host.isolated:
             line = [*bwrap_arguments(host, limits.disk_mb, template.read_only, info), *line]
-        uid = uid_of(host, slot)
+        self._uid = uid = uid_of(host, slot)
+        if uid is not None and not host.isolated:
+            os.chown(folder, uid, uid)
+            folder.chmod(0o700)
         with theirs, open(info, "wb"), (folder / LOG).open("wb") as log:
             self._popen = subprocess.Popen(
                 line,
@@ -88,7 +91,8 @@ class FirstProcess:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
-            kill_marked(self._box_id)
+        if not self._isolated:
+            kill_left(self._box_id, self._uid)
         os.close(self._info)
 
 

@@ -2,24 +2,30 @@
 
 With bubblewrap a sandbox has its own mount, pid, network, ipc and uts namespaces. Its root is a
 tmpfs of its own of the disk limit's size: nothing of the host is in it but /usr and the few files
-below, read-only. A server that runs as root gives each slot a user id of its own, so that
-not even a way out of the namespaces meets root's or another sandbox's files.
+below, read-only.
+
+Invariant: what a policy runs is never root. A server that runs as root gives each slot a user id of
+its own, with bubblewrap and without: not even a way out of the namespaces meets root's or another
+sandbox's files, and a `kill -9 -1` without a pid namespace meets its own sandbox only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from producers.local_e2b.settings import HOME, LocalE2BError, Settings
 
-FIRST_UID = 231_072
-"""A server that runs as root takes user ids from here, one a slot."""
+FIRST_UID, UIDS, SERVERS = 1_000_000_000, 10_000, 100_000
+"""A server that runs as root takes user ids from here, one a slot; which of the ranges of `UIDS` is
+told by its folder, so that two servers don't share one."""
 SHM_BYTES = 64 << 20
 HOST_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/localtime")
 """Read-only in every sandbox, where they exist: without them programs of /usr don't start."""
@@ -37,8 +43,8 @@ class Host:
     """The Python that the first process runs on."""
     python_home: str | None
     """Folder of it that must be bound into a sandbox; None where it lies below /usr."""
-    drops_uid: bool
-    """The server is root: each slot has a user id of its own."""
+    first_uid: int | None
+    """User and group id of slot 0, for a server that is root; None: all is the server's user's."""
 
     @property
     def isolated(self) -> bool:
@@ -96,13 +102,17 @@ def find_host(settings: Settings) -> Host:
     if not system_python and not Path(sys.base_prefix).is_relative_to("/usr"):
         python = str(Path(sys.base_prefix, "bin", "python3"))
         home = sys.base_prefix
+    first_uid = None
+    if os.geteuid() == 0:
+        digest = hashlib.sha256(str(settings.folder).encode()).digest()
+        first_uid = FIRST_UID + UIDS * (int.from_bytes(digest[:8], "big") % SERVERS)
     bwrap = shutil.which("bwrap")
     if settings.isolation == "none":
         reason = "isolation is off"
     elif bwrap is None:
         reason = "bubblewrap is not installed (Debian's package: bubblewrap)"
     else:
-        host = Host(bwrap, python, home, os.geteuid() == 0)
+        host = Host(bwrap, python, home, first_uid)
         reason = _try(host)
         if reason is None:
             return host
@@ -113,12 +123,28 @@ def find_host(settings: Settings) -> Host:
             f"sandboxes would be no security boundary: {reason}. What runs in them could read and"
             " change whatever this user can. Give --unsafe to accept that."
         )
-    return Host(None, python if system_python else sys.executable, None, False)
+    return Host(None, python if system_python else sys.executable, None, first_uid)
 
 
 def uid_of(host: Host, slot: int) -> int | None:
     """User and group id of a slot's sandbox; None: the server's own."""
-    return FIRST_UID + slot if host.drops_uid else None
+    return None if host.first_uid is None else host.first_uid + slot
+
+
+def boxes_folder(folder: Path, host: Host) -> Path:
+    """Where the sandboxes' folders lie: in the server's folder, but without bubblewrap where their
+    users can reach it. Raises LocalE2BError."""
+    boxes = folder / "boxes"
+    if host.isolated or host.first_uid is None:
+        return boxes
+    if all(above.stat().st_mode & 0o001 for above in folder.parents) and folder.is_dir():
+        folder.chmod(folder.stat().st_mode | 0o011)
+        return boxes
+    boxes = Path(tempfile.gettempdir(), f"rollbook-boxes-{host.first_uid}")
+    boxes.mkdir(mode=0o711, exist_ok=True)
+    if boxes.is_symlink() or boxes.stat().st_uid != os.geteuid():
+        raise LocalE2BError(f"{boxes} belongs to another user: remove it")
+    return boxes
 
 
 def _try(host: Host) -> str | None:

@@ -14,6 +14,8 @@ HOME = f"/home/{USER}"
 USERS = {USER: HOME, "root": "/root"}
 """Names that a command may run as, and their homes. Both are the same unprivileged user here."""
 
+SLOTS_MAX = 1000
+
 Isolation = Literal["auto", "bwrap", "none"]
 
 
@@ -102,8 +104,8 @@ class Settings:
     """Consent to run without a security boundary."""
 
     def __post_init__(self) -> None:
-        if self.slots < 1:
-            raise LocalE2BError(f"slots must be at least 1, got {self.slots}")
+        if not 1 <= self.slots <= SLOTS_MAX:
+            raise LocalE2BError(f"slots must be within 1..{SLOTS_MAX}, got {self.slots}")
         if self.queue < 0 or self.queue_timeout_s < 0:
             raise LocalE2BError(
                 f"queue and its timeout can't be negative, got {self.queue} and"

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import heapq
 import secrets
+import sys
 import time
 from collections import Counter
 from collections.abc import Coroutine
@@ -131,6 +132,8 @@ class Store:
         if self.boxes.pop(box.id, None) is None:
             return
         self.counts[how] += 1
+        if how == "crashed":
+            print(f"sandbox {box.id} crashed: {box.last_words()}", file=sys.stderr, flush=True)
         await asyncio.shield(self.later(self._bury(box)))
 
     async def _bury(self, box: Box) -> None:

@@ -271,8 +271,8 @@ def main(operation: str, arguments: dict[str, Any]) -> int:
         sys.stderr.write(json.dumps({"code": code, "message": message}))
         sys.stderr.flush()
         return 1
-    except RecursionError:
-        sys.stderr.write(json.dumps({"code": "invalid_argument", "message": "too deep"}))
+    except (RecursionError, ValueError) as error:  # too deep; a zero byte in a path
+        sys.stderr.write(json.dumps({"code": "invalid_argument", "message": str(error)}))
         sys.stderr.flush()
         return 1
     return 0
