@@ -210,6 +210,11 @@ class BoundRecorder(RecordCalls):
         """These fields, and more."""
         return BoundRecorder(self._recorder, {**self._ids, **ids})
 
+    @property
+    def ids(self) -> dict[str, Any]:
+        """What is filled in, the run's id included."""
+        return {"run_id": self._recorder.run_id, **self._ids}
+
     def _put(self, name: str, fields: dict[str, Any]) -> None:
         filled = self._filled.get(name)
         if filled is None:
