@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
@@ -38,6 +38,9 @@ from ledger.judging.evidence import Abandonment, abandonment_in
 
 MAX_NUMBER = 65_535
 """Turns and tool calls of one attempt are numbered up to this."""
+
+Changes = dict[str, Any]
+"""Fields of an attempt that a fact changes; empty: none."""
 
 _IDS = ("run_id", "group_id", "slot", "trajectory_id")
 _BEFORE_THE_POLICY = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
@@ -79,9 +82,10 @@ class Turn(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What the facts of one trajectory say. Start from `NOTHING`."""
+class Attempt(NamedTuple):
+    """What the facts of one trajectory say. Start from `NOTHING`.
+
+    A named tuple, since each fact makes another one: that costs a dataclass five times as much."""
 
     run_id: str = ""
     """Empty until the first fact."""
@@ -127,36 +131,29 @@ class Attempt:
         take = _TAKE.get(type(fact))
         if take is None:
             return self
-        mine = self._of(cast(TrajectoryFact, fact))
-        taken = take(mine, fact)
-        if taken is mine:
+        ids = self._ids_from(cast(TrajectoryFact, fact))
+        changes = take(self, fact)
+        if not changes:
             return self
-        if (at := fact.occurred_at) is not None and at > (taken.last_occurred_at or _LONG_AGO):
-            taken = replace(taken, last_occurred_at=at)
-        if log_time_us > taken.last_log_time_us:
-            taken = replace(taken, last_log_time_us=log_time_us)
-        return taken
+        changes |= ids
+        if (at := fact.occurred_at) is not None and at > (self.last_occurred_at or _LONG_AGO):
+            changes["last_occurred_at"] = at
+        if log_time_us > self.last_log_time_us:
+            changes["last_log_time_us"] = log_time_us
+        return self._replace(**changes)
 
     def abandon(self, why: Abandonment) -> Attempt:
         """The same attempt, ended by the lease reaper."""
-        return replace(self, abandoned=why)
+        return self._replace(abandoned=why)
 
     def without_turns(self) -> Attempt:
         """The same attempt without `turns`: enough to judge it, in less memory."""
-        return replace(self, turns=())
+        return self._replace(turns=())
 
     @property
     def ended(self) -> bool:
         """Whether it can be judged."""
         return self.finished is not None or self.abandoned is not None
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether there is anything that peers or the task's trials might explain."""
-        if self.sandbox_failed or self.turns_failed or self.tool_errors:
-            return True
-        ends = (self.finished, *self.rewards)
-        return any(each is not None and each.error_type is not None for each in ends)
 
     @property
     def first_token_seen(self) -> bool:
@@ -196,13 +193,13 @@ class Attempt:
             return self.rewards[0] if self.rewards else None
         return min(self.rewards, key=lambda each: (each.value is None, *happened(each)))
 
-    def _of(self, fact: TrajectoryFact) -> Attempt:
+    def _ids_from(self, fact: TrajectoryFact) -> Changes:
         if self.trajectory_id == fact.trajectory_id:
-            return self
+            return {}
         if self.trajectory_id:
             wrong = f"trajectory_id must be {self.trajectory_id}, got {fact.trajectory_id}"
             raise BadFact(f"{wrong} (event {fact.event_id})")
-        return replace(self, **{name: getattr(fact, name) for name in _IDS})
+        return {name: getattr(fact, name) for name in _IDS}
 
 
 NOTHING = Attempt()
@@ -214,16 +211,67 @@ def happened(fact: Fact) -> tuple[datetime, str]:
     return fact.occurred_at or _LONG_AGO, fact.event_id
 
 
-def _once(name: str) -> Callable[[Attempt, Any], Attempt]:
-    def take(attempt: Attempt, fact: Fact) -> Attempt:
+Take = Callable[[Attempt, Any], Changes]
+
+
+def _once(name: str) -> Take:
+    def take(attempt: Attempt, fact: Fact) -> Changes:
         # A second start or end of one trajectory is a producer's slip: which one counts must not
         # depend on which came first.
         held: Fact | None = getattr(attempt, name)
         if held is not None and (held.event_id == fact.event_id or happened(held) < happened(fact)):
-            return attempt
-        return replace(attempt, **{name: fact})
+            return {}
+        return {name: fact}
 
     return take
+
+
+def _into(name: str) -> Take:
+    def take(attempt: Attempt, fact: Fact) -> Changes:
+        held: tuple[Fact, ...] = getattr(attempt, name)
+        if any(each.event_id == fact.event_id for each in held):
+            return {}
+        return {name: (*held, fact)}
+
+    return take
+
+
+def _turn(attempt: Attempt, fact: TurnCompleted) -> Changes:
+    bit = _bit(fact.turn_no, "turn_completed.turn_no", fact)
+    if attempt.turns_seen & bit:
+        return {}
+    return {
+        "turns": (*attempt.turns, Turn.of(fact)),
+        "turns_seen": attempt.turns_seen | bit,
+        # Unknown to an importer is not none: a completed turn has an answer.
+        "first_token_turn": _earliest(attempt, fact.turn_no, fact.completion_tokens != 0),
+    }
+
+
+def _turn_failed(attempt: Attempt, fact: TurnFailed) -> Changes:
+    _bit(fact.turn_no, "turn_failed.turn_no", fact)
+    if changes := _into("turns_failed")(attempt, fact):
+        sampled = bool(fact.tokens_so_far)
+        changes["first_token_turn"] = _earliest(attempt, fact.turn_no, sampled)
+    return changes
+
+
+def _tool_call(attempt: Attempt, fact: ToolCallCompleted) -> Changes:
+    bit = _bit(fact.tool_call_no, "tool_call_completed.tool_call_no", fact)
+    if attempt.tool_calls_seen & bit:
+        return {}
+    changes: Changes = {"tool_calls_seen": attempt.tool_calls_seen | bit}
+    if fact.error_type is not None:
+        error = replace(fact, arguments=None, output=None)
+        changes["tool_errors"] = (*attempt.tool_errors, error)
+    return changes
+
+
+def _judged(attempt: Attempt, fact: TrajectoryJudged) -> Changes:
+    # The only fact that tells of an abandoned attempt is the judgement of whoever ended it.
+    if fact.outcome != Outcome.ABANDONED or attempt.abandoned is not None:
+        return {}
+    return {"abandoned": abandonment_in(fact.evidence)}
 
 
 def _bit(number: int, what: str, fact: Fact) -> int:
@@ -232,60 +280,12 @@ def _bit(number: int, what: str, fact: Fact) -> int:
     return 1 << number
 
 
-def _turn(attempt: Attempt, fact: TurnCompleted) -> Attempt:
-    bit = _bit(fact.turn_no, "turn_completed.turn_no", fact)
-    if attempt.turns_seen & bit:
-        return attempt
-    return replace(
-        attempt,
-        turns=(*attempt.turns, Turn.of(fact)),
-        turns_seen=attempt.turns_seen | bit,
-        # Unknown to an importer is not none: a completed turn has an answer.
-        first_token_turn=_earliest(attempt, fact.turn_no, fact.completion_tokens != 0),
-    )
-
-
 def _earliest(attempt: Attempt, turn_no: int, sampled: bool) -> int | None:
     known = attempt.first_token_turn
     return turn_no if sampled and (known is None or turn_no < known) else known
 
 
-def _turn_failed(attempt: Attempt, fact: TurnFailed) -> Attempt:
-    _bit(fact.turn_no, "turn_failed.turn_no", fact)
-    first = _earliest(attempt, fact.turn_no, bool(fact.tokens_so_far))
-    taken = _into("turns_failed")(attempt, fact)
-    return taken if taken is attempt else replace(taken, first_token_turn=first)
-
-
-def _tool_call(attempt: Attempt, fact: ToolCallCompleted) -> Attempt:
-    bit = _bit(fact.tool_call_no, "tool_call_completed.tool_call_no", fact)
-    if attempt.tool_calls_seen & bit:
-        return attempt
-    seen = attempt.tool_calls_seen | bit
-    if fact.error_type is None:
-        return replace(attempt, tool_calls_seen=seen)
-    error = replace(fact, arguments=None, output=None)
-    return replace(attempt, tool_calls_seen=seen, tool_errors=(*attempt.tool_errors, error))
-
-
-def _judged(attempt: Attempt, fact: TrajectoryJudged) -> Attempt:
-    # The only fact that tells of an abandoned attempt is the judgement of whoever ended it.
-    if fact.outcome != Outcome.ABANDONED or attempt.abandoned is not None:
-        return attempt
-    return replace(attempt, abandoned=abandonment_in(fact.evidence))
-
-
-def _into(name: str) -> Callable[[Attempt, Any], Attempt]:
-    def take(attempt: Attempt, fact: Fact) -> Attempt:
-        held: tuple[Fact, ...] = getattr(attempt, name)
-        if any(each.event_id == fact.event_id for each in held):
-            return attempt
-        return replace(attempt, **{name: (*held, fact)})
-
-    return take
-
-
-_TAKE: dict[type, Callable[[Attempt, Any], Attempt]] = {
+_TAKE: dict[type, Take] = {
     TrajectoryStarted: _once("started"),
     TrajectoryFinished: _once("finished"),
     TrajectoryJudged: _judged,

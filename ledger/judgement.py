@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ledger.attempt import Attempt
@@ -166,8 +166,10 @@ def judgement_fact_fields(
         "errors": list(judgement.errors),
         "evidence": list(judgement.evidence),
     }
-    plain = content | {"errors": [asdict(each) for each in judgement.errors]}
-    name = json.dumps([attempt.trajectory_id, previous, plain], sort_keys=True)
+    errors = [
+        (each.error_event_id, each.stage, each.error_class, each.blame) for each in judgement.errors
+    ]
+    name = json.dumps([attempt.trajectory_id, previous, content | {"errors": errors}])
     at = attempt.finished.occurred_at if attempt.finished else attempt.last_occurred_at
     return {
         "event_id": str(uuid.uuid5(_IDS, name)),

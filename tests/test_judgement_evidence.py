@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -99,7 +99,7 @@ def test_what_is_kept_of_an_attempt() -> None:
     assert (attempt.turns_seen, attempt.tool_calls_seen) == (0b11, 0b11)
     assert [each.tool_call_no for each in attempt.tool_errors] == [1]
     assert (attempt.first_token_turn, attempt.last_occurred_at) == (0, LATER)
-    assert replace(attempt.without_turns(), turns=attempt.turns) == attempt
+    assert attempt.without_turns()._replace(turns=attempt.turns) == attempt
     assert attempt.without_turns().complete
 
 

@@ -104,7 +104,7 @@ class Peers:
 
     def _baselines(self, attempt: Attempt, task_id: str) -> Iterable[Baseline]:
         """The task's newest trial, if it came to no verdict."""
-        if not attempt.has_errors:
+        if not _has_errors(attempt):
             return
         reward = attempt.reward
         checksum = reward.task_checksum if reward else None
@@ -117,6 +117,14 @@ class Peers:
         newest = max(trials, key=happened, default=None)
         if newest is not None and newest.error_type is not None:
             yield Baseline(newest.event_id, newest.error_type)
+
+
+def _has_errors(attempt: Attempt) -> bool:
+    """Whether there is anything that a trial of the task might explain."""
+    if attempt.sandbox_failed or attempt.turns_failed or attempt.tool_errors:
+        return True
+    ends = (attempt.finished, *attempt.rewards)
+    return any(each is not None and each.error_type is not None for each in ends)
 
 
 def _at(seen: _Seen) -> datetime:
