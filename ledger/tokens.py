@@ -143,6 +143,11 @@ def unpack_columns(columns: Columns) -> Tokens:
     return Tokens(_little_endian(ids).tolist(), list(columns[1]), _little_endian(logprobs).tolist())
 
 
+def ids_of(column: bytes) -> array[int]:
+    """A packed column of int32 as numbers."""
+    return _little_endian(array("i", column))
+
+
 def floats(column: bytes) -> array[float]:
     """A packed column of float32 as numbers."""
     return _little_endian(array("f", column))

@@ -1,0 +1,300 @@
+"""One run, as far as its log has been read: the fold behind every decision of the assembler.
+
+Invariants:
+
+1. The state changes by what is read from the log and by nothing else; what the assembler itself
+   recorded counts once it is read back. So living through a run and reading it again after a
+   restart are the same thing, and a recorded decision is never taken twice.
+2. What comes about a group that is closed is late: it changes nothing.
+3. Work for one fact doesn't grow with the number of open groups.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+from consumers.assembling.batching import Queued, StepGroups
+from consumers.assembling.cut import LogClock, Now, moment
+from consumers.assembling.group_state import GroupState, problem_of_reward
+from consumers.assembling.leases import Leases
+from consumers.assembling.low_water import Assembled, LowWater
+from consumers.assembling.members import versions_of
+from consumers.assembling.settings import AssemblerSettings
+from consumers.assembling.token_index import TokenIndex
+from consumers.assembling.versions import PolicyVersions
+from ledger.attempt import BadFact
+from ledger.facts import (
+    BatchAssembled,
+    BatchRefused,
+    Fact,
+    GroupDecided,
+    GroupFact,
+    GroupOpened,
+    ProducerClosed,
+    RewardAssigned,
+    RunDeclared,
+    StepCompleted,
+    TaskValidated,
+    TrainerStarted,
+    TrajectoryFact,
+    WeightsOrphaned,
+    WeightsPublished,
+)
+from ledger.facts.lists import GroupDecision, RunKind
+from ledger.judgement import Peers
+from ledger.log import Positions, TopicPartition
+from ledger.tokens import TurnTokens
+from ledger.wire.checks import to_micros
+
+CLOSED_KEPT = 200_000
+"""Groups remembered as closed, so that what comes late is known to be late."""
+EVIDENCE_KEPT_US = 3600 * 1_000_000
+"""How long errors are kept as evidence. By producers' clocks, which may differ from the log's."""
+
+
+class RunState:
+    """The fold of one run."""
+
+    def __init__(self, run_id: str, settings: AssemblerSettings, peers: Peers) -> None:
+        self.run_id = run_id
+        self.settings = settings
+        self.kind: RunKind | None = None
+        """Null: the run's declaration hasn't been read."""
+        self.model: str | None = None
+        self.groups: dict[str, GroupState] = {}
+        """Open and queued ones."""
+        self.queue: dict[str, Queued] = {}
+        """Decided for a batch, in none yet."""
+        self.batches: dict[str, Assembled] = {}
+        """By id, in the order of their steps; those that still matter."""
+        self.last_step = 0
+        """The step of the newest batch; 0: there is none."""
+        self.tokens = TokenIndex(settings.vocabulary_size)
+        self.peers = peers
+        self.leases = Leases()
+        self.clock = LogClock()
+        self.low_water = LowWater()
+        self.touched: dict[str, None] = {}
+        """Groups to look at, in the order in which something happened to them."""
+        self.pending: dict[str, None] = {}
+        """Groups that are complete and wait for room, in order."""
+        self.timers: list[tuple[int, str]] = []
+        """Heap of (time by the log's clock in microseconds, group to look at then)."""
+        self.deadlines: list[tuple[int, str]] = []
+        """The same for deadlines, which count only while time may end something."""
+        self.problems: list[str] = []
+        """What was refused since this was last emptied: value, rule and place."""
+        self.late = 0
+        """Facts about groups that were closed already."""
+        self._closed: OrderedDict[str, None] = OrderedDict()
+        self._done_at: deque[tuple[int, str]] = deque()
+        self.versions = PolicyVersions()
+        self.of_step: dict[int, StepGroups] = {}
+        """Step -> groups sampled for it, for steps that have no batch yet."""
+        self._counted: list[tuple[int, str, int]] = []
+        self._place = TopicPartition("events", 0)
+        self._offset = 0
+
+    @property
+    def untaken(self) -> list[Assembled]:
+        """Batches that the trainer hasn't trained on."""
+        return [batch for batch in self.batches.values() if not batch.taken]
+
+    @property
+    def room(self) -> int:
+        """How many further groups may be decided for a batch."""
+        waiting = sum(len(batch.fact.group_ids) for batch in self.untaken)
+        return self.settings.untaken_groups_bound - len(self.queue) - waiting
+
+    def take_event(self, partition: int, offset: int, log_time_us: int, fact: Fact) -> None:
+        """A fact was read. Pulses of producers are told apart from no run."""
+        self.clock.read(log_time_us)
+        self._place, self._offset = TopicPartition("events", partition), offset
+        self.leases.seen(fact.incarnation, log_time_us)
+        if isinstance(fact, ProducerClosed):
+            self.leases.closed(fact.incarnation)
+        if fact.run_id != self.run_id:
+            return
+        self.peers.see(fact)
+        if isinstance(fact, GroupFact):
+            self._take_group_fact(fact, log_time_us)
+        elif (take := _OF_RUN.get(type(fact))) is not None:
+            take(self, fact)
+
+    def take_tokens(
+        self, partition: int, offset: int, log_time_us: int, payload: TurnTokens
+    ) -> None:
+        """A payload was read."""
+        group_id = payload.group_id
+        if payload.run_id != self.run_id or group_id in self._closed:
+            return
+        if group_id not in self.groups and self.tokens.first_offset(group_id) is None:
+            self._look_at_deadline(group_id, log_time_us)
+        if (problem := self.tokens.add(partition, offset, payload)) is not None:
+            self.problems.append(f"{problem} (tokens/{partition} offset {offset})")
+        self.low_water.hold(group_id, TopicPartition("tokens", partition), offset)
+        if group_id in self.groups:
+            self.touched[group_id] = None
+
+    def close(self, group_id: str) -> None:
+        """A group is done with: in a batch, dropped, evaluated, or never opened."""
+        group = self.groups.pop(group_id, None)
+        self.queue.pop(group_id, None)
+        self.touched.pop(group_id, None)
+        self.pending.pop(group_id, None)
+        self.tokens.forget(group_id)
+        self._closed[group_id] = None
+        self._done_at.append((self.clock.us, group_id))
+        while len(self._closed) > CLOSED_KEPT:
+            self._closed.popitem(last=False)
+        if group is not None:
+            writers = {each for those in group.writers.values() for each in those}
+            if group.opened is not None:
+                writers.add(group.opened.incarnation)
+            self.leases.release(group_id, writers)
+            self._release(group)
+
+    def _take_group_fact(self, fact: GroupFact, log_time_us: int) -> None:
+        group_id = fact.group_id
+        if group_id in self._closed:
+            self.late += not isinstance(fact, GroupDecided)
+            return
+        group = self.groups.get(group_id)
+        if group is None:
+            group = GroupState(group_id, self._place.partition, self._offset, log_time_us)
+            self.groups[group_id] = group
+            self.low_water.hold(group_id, self._place, self._offset)
+            self._look_at_deadline(group_id, log_time_us)
+        if isinstance(fact, GroupDecided):
+            self._decided(group, fact)
+            return
+        if group_id in self.queue:
+            self.late += 1
+            return
+        self.leases.seen(fact.incarnation, log_time_us, group_id)
+        if isinstance(fact, RewardAssigned) and (problem := problem_of_reward(fact)):
+            self.problems.append(f"{problem} ({self._place} offset {self._offset})")
+        try:
+            if isinstance(fact, GroupOpened):
+                self._opened(group, fact)
+            elif isinstance(fact, TrajectoryFact) and group.take(
+                fact, log_time_us, self.settings.rules
+            ):
+                self.touched[group_id] = None
+        except BadFact as error:
+            self.problems.append(f"{error} ({self._place} offset {self._offset})")
+
+    def _opened(self, group: GroupState, fact: GroupOpened) -> None:
+        step = fact.target_step
+        if group.opened is None and step is not None and step > self.last_step:
+            of_step = self.of_step.get(step, StepGroups(0, 0))
+            self.of_step[step] = StepGroups(of_step.opened + 1, of_step.undecided + 1)
+        group.open(fact)
+        self.touched[group.group_id] = None
+
+    def _decided(self, group: GroupState, fact: GroupDecided) -> None:
+        self.clock.read(to_micros(fact.cut.log_time))
+        opened = group.opened
+        if (
+            opened is not None
+            and opened.target_step in self.of_step
+            and (group.group_id not in self.queue)
+        ):
+            of_step = self.of_step[opened.target_step]
+            self.of_step[opened.target_step] = StepGroups(of_step.opened, of_step.undecided - 1)
+        if fact.decision is GroupDecision.BATCH:
+            versions = versions_of(group, fact.members)
+            self.queue.setdefault(group.group_id, Queued(group, fact, self._offset, versions))
+            self.touched.pop(group.group_id, None)
+            self.pending.pop(group.group_id, None)
+        else:
+            self.close(group.group_id)
+
+    def _release(self, group: GroupState) -> None:
+        """A restart needn't read a closed group, unless to see that its step gets no more."""
+        step = group.opened.target_step if group.opened is not None else None
+        if self.settings.short_batches and step is not None and step > self.last_step:
+            self._counted.append((step, group.group_id, group.partition))
+        else:
+            self.low_water.release(group.group_id, group.partition)
+
+    def _look_at_deadline(self, group_id: str, since_us: int) -> None:
+        deadline_us = since_us + int(self.settings.group_deadline_s * 1e6)
+        heapq.heappush(self.deadlines, (deadline_us, group_id))
+
+    def _declared(self, fact: RunDeclared) -> None:
+        self.kind, self.model = fact.kind, fact.model
+
+    def _assembled(self, fact: BatchAssembled) -> None:
+        self.clock.read(to_micros(fact.cut.log_time))
+        self.kind = self.kind or RunKind.TRAIN
+        self.last_step = max(self.last_step, fact.step or 0)
+        decisions: dict[TopicPartition, int] = {}
+        for group_id in fact.group_ids:
+            if (queued := self.queue.get(group_id)) is not None:
+                place = TopicPartition("events", queued.group.partition)
+                decisions[place] = max(queued.offset, decisions.get(place, 0))
+            self.close(group_id)
+        self.batches[fact.batch_id] = Assembled(fact, self._place, self._offset, decisions)
+        if fact.cut.policy_version is not None:
+            self.versions.published(fact.cut.policy_version)
+        self.of_step = {step: of for step, of in self.of_step.items() if step > self.last_step}
+        for _, group_id, partition in [e for e in self._counted if e[0] <= self.last_step]:
+            self.low_water.release(group_id, partition)
+        self._counted = [each for each in self._counted if each[0] > self.last_step]
+
+    def _taken(self, fact: StepCompleted | BatchRefused) -> None:
+        batch = self.batches.get(fact.batch_id or "")
+        if batch is not None:
+            batch.taken = True
+
+    def due(self, now: Now) -> list[str]:
+        """Groups to look at because it is time, taken off the heaps."""
+        found: list[str] = []
+        heaps = (self.timers, self.deadlines) if now.settled else (self.timers,)
+        for heap in heaps:
+            while heap and heap[0][0] <= now.us:
+                found.append(heapq.heappop(heap)[1])
+        return found
+
+    def forget_evidence(self) -> None:
+        """Drop what is too old to say anything about attempts that are open."""
+        before_us = self.clock.us - EVIDENCE_KEPT_US
+        self.peers.forget_before(moment(max(0, before_us)))
+        while self._done_at and self._done_at[0][0] < before_us:
+            self.peers.forget_group(self._done_at.popleft()[1])
+
+    def forget_batches(self, low_water: Positions) -> None:
+        """Drop what a restart from `low_water` would not see of batches either."""
+        for batch in list(self.batches.values()):
+            if self.low_water.forgotten(low_water, batch):
+                del self.batches[batch.fact.batch_id]
+
+    def _version(self, fact: WeightsPublished | TrainerStarted) -> None:
+        if fact.policy_version is not None:
+            self.versions.published(fact.policy_version)
+            for version in self.versions.outlived(self.settings.staleness_bound):
+                self.low_water.unpin(("orphaned", version))
+
+    def _orphan(self, fact: WeightsOrphaned) -> None:
+        self.versions.orphan(fact.policy_version)
+        self.low_water.pin(("orphaned", fact.policy_version), self._place, self._offset)
+
+    def _validated(self, fact: TaskValidated) -> None:
+        if fact.error_type is not None:  # evidence that the verifier itself is broken
+            self.low_water.pin(("task", fact.task_id), self._place, self._offset)
+
+
+_OF_RUN: dict[type, Callable[[RunState, Any], None]] = {
+    RunDeclared: RunState._declared,
+    BatchAssembled: RunState._assembled,
+    StepCompleted: RunState._taken,
+    BatchRefused: RunState._taken,
+    WeightsPublished: RunState._version,
+    TrainerStarted: RunState._version,
+    WeightsOrphaned: RunState._orphan,
+    TaskValidated: RunState._validated,
+}
