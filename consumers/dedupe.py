@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, cast
 from uuid import UUID
 
@@ -28,7 +29,9 @@ from ledger.facts import FACTS
 from ledger.wire.schema import hints
 
 _HEX_TO_0 = bytes.maketrans(b"0123456789abcdef", b"0" * 16)
-_UUID_LINE = b"00000000-0000-0000-0000-000000000000\n"
+_UUID = b"00000000-0000-0000-0000-000000000000"
+_VERSION_AT = 14
+"""Where in a UUID's text its version stands."""
 _WHO_RECORDED = ("producer", "incarnation", "producer_seq")
 
 
@@ -43,26 +46,28 @@ class HighestIds:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._highest: dict[tuple[str, int], str] = {}
+        self._highest: dict[str, dict[int, str]] = {}
 
     def of(self, name: str, partition: int) -> str:
         """Behind it no id of the partition lies in the table; "" where there is none."""
-        if (name, partition) not in self._highest:
-            found = self._connection.execute(
-                f"SELECT max(event_id) FROM {name}"
-                " WHERE log_partition = ? AND uuid_extract_version(event_id) = 7",
-                [partition],
-            ).fetchall()
-            self._highest[name, partition] = str(found[0][0] or "")
-        return self._highest[name, partition]
+        return self._of_table(name).get(partition, "")
 
     def raise_to(self, name: str, partition: int, event_id: str) -> None:
         """The table has this id of that partition now."""
-        self._highest[name, partition] = max(self.of(name, partition), event_id)
+        self._of_table(name)[partition] = max(self.of(name, partition), event_id)
 
     def forget(self) -> None:
         """After a rollback: what was raised in memory may not be in the book."""
         self._highest.clear()
+
+    def _of_table(self, name: str) -> dict[int, str]:
+        if name not in self._highest:
+            found = self._connection.execute(
+                f"SELECT log_partition, max(event_id) FROM {name}"
+                " WHERE uuid_extract_version(event_id) = 7 GROUP BY log_partition"
+            ).fetchall()
+            self._highest[name] = {int(place): str(event_id) for place, event_id in found}
+        return self._highest[name]
 
 
 @dataclass(slots=True)
@@ -70,6 +75,8 @@ class Verdict:
     """Facts of one kind by what the book should do with them."""
 
     new: list[DecodedFacts] = field(default_factory=list[DecodedFacts])
+    derived: list[str] = field(default_factory=list[str])
+    """Ids of the new ones that were derived from a source."""
     duplicates: list[DecodedFacts] = field(default_factory=list[DecodedFacts])
     """Facts that count already."""
     conflicts: list[Reject] = field(default_factory=list[Reject])
@@ -78,56 +85,79 @@ class Verdict:
 def judge(
     connection: duckdb.DuckDBPyConnection, highest: HighestIds, facts: DecodedFacts
 ) -> Verdict:
-    """Compare facts of one kind with what the book holds, and with one another."""
-    ids = event_ids(facts)
-    if not _all_canonical(ids):
-        raise StrangeId("an event_id is written in another form than the canonical one")
-    known = _known(connection, highest, facts, ids)
+    """Compare facts of one kind with what the book holds, and with one another. `highest` then
+    counts the new ones as inserted."""
+    ids = _event_ids(facts)
+    derived = _derived(ids)
+    recorded = _by_partition(facts, ids, set(derived))
+    known = _known(connection, highest, facts.wire.name, recorded, derived)
+    for partition, some in recorded.items():
+        highest.raise_to(facts.wire.name, partition, max(some))
     if len(set(ids)) < len(ids):
         known |= {event_id for event_id, count in Counter(ids).items() if count > 1}
     if not known:
-        return Verdict(new=[facts])
+        return Verdict(new=[facts], derived=derived)
     suspects = [row for row, event_id in enumerate(ids) if event_id in known]
     verdict = _compare(connection, facts.take(suspects))
     if len(suspects) < len(ids):
         verdict.new.append(
             facts.take([row for row, event_id in enumerate(ids) if event_id not in known])
         )
+        verdict.derived += [event_id for event_id in derived if event_id not in known]
     return verdict
 
 
-def event_ids(facts: DecodedFacts) -> list[str]:
-    """(n,) ids, in order."""
+def _event_ids(facts: DecodedFacts) -> list[str]:
     return cast(list[str], facts.table["event_id"].to_pylist())
 
 
-def _all_canonical(ids: Sequence[str]) -> bool:
-    """Whether each is a UUID as recorders write it: in another form it would be another text and
-    the same id. Looked at all at once, since this runs for every fact."""
-    lines = "".join([f"{event_id}\n" for event_id in ids]).encode()
-    return lines.translate(_HEX_TO_0) == _UUID_LINE * len(ids)
+# What follows runs for every fact, so it looks at all ids at once rather than at each.
 
 
-def is_derived(event_id: str) -> bool:
-    """Whether an id was derived from a source, rather than made by a recorder."""
-    return event_id[14:15] != "7"
+def _derived(ids: Sequence[str]) -> list[str]:
+    """Those ids that were derived from a source, rather than made by a recorder.
+
+    Raises StrangeId for one that isn't written as recorders do: it would be another text and the
+    same id."""
+    text = "".join(ids).encode()
+    if set(map(len, ids)) != {len(_UUID)} or text.translate(_HEX_TO_0) != _UUID * len(ids):
+        raise StrangeId("an event_id is written in another form than the canonical one")
+    versions = text[_VERSION_AT :: len(_UUID)]
+    if versions.count(b"7") == len(ids):
+        return []
+    return [event_id for event_id in ids if event_id[_VERSION_AT] != "7"]
+
+
+def _by_partition(
+    facts: DecodedFacts, ids: Sequence[str], derived: set[str]
+) -> dict[int, list[str]]:
+    """The ids of version 7 in each partition that has any. Records come in long stretches of one
+    partition."""
+    found: dict[int, list[str]] = {}
+    start = 0
+    for partition, records in groupby(facts.places.partitions):
+        stop = start + len(list(records))
+        found.setdefault(partition, []).extend(ids[start:stop])
+        start = stop
+    if not derived:
+        return found
+    kept = {place: [each for each in some if each not in derived] for place, some in found.items()}
+    return {place: some for place, some in kept.items() if some}
 
 
 def _known(
-    connection: duckdb.DuckDBPyConnection, highest: HighestIds, facts: DecodedFacts, ids: list[str]
+    connection: duckdb.DuckDBPyConnection,
+    highest: HighestIds,
+    name: str,
+    recorded: Mapping[int, Sequence[str]],
+    derived: Sequence[str],
 ) -> set[str]:
-    """Those of `ids` that the book has: version 7 in the kind's own table, others in any."""
-    name = facts.wire.name
-    partitions = facts.places.partitions
-    tops = {partition: highest.of(name, partition) for partition in set(partitions)}
-    derived = [event_id for event_id in ids if is_derived(event_id)]
-    within = [
-        event_id
-        for event_id, partition in zip(ids, partitions, strict=True)
-        if event_id <= tops[partition]
-    ]
-    if derived:
-        within = [event_id for event_id in within if not is_derived(event_id)]
+    """Those ids that the book has: version 7 in the kind's own table, others in any."""
+    within: list[str] = []
+    for partition, ids in recorded.items():
+        top = highest.of(name, partition)
+        if min(ids) <= top:
+            within += [event_id for event_id in ids if event_id <= top]
     found = set(_kinds(connection, derived)) if derived else set[str]()
     if within:
         with _listed(connection, within) as listed:
@@ -162,7 +192,7 @@ def _kinds(connection: duckdb.DuckDBPyConnection, ids: Sequence[str]) -> dict[st
 
 def _compare(connection: duckdb.DuckDBPyConnection, suspects: DecodedFacts) -> Verdict:
     """Facts whose ids came before, in the book or among themselves."""
-    ids = event_ids(suspects)
+    ids = _event_ids(suspects)
     content = suspects.table.select(_compared(suspects.wire.name)).to_pylist()
     stored = _stored(connection, suspects)
     kinds = _kinds(connection, ids)
@@ -185,6 +215,7 @@ def _compare(connection: duckdb.DuckDBPyConnection, suspects: DecodedFacts) -> V
         else:
             verdict.conflicts.append(_conflict(suspects, row, event_id, other.get(event_id)))
     verdict.new = [suspects.take(list(first.values()))] if first else []
+    verdict.derived = _derived(list(first)) if first else []
     verdict.duplicates = [suspects.take(again)] if again else []
     return verdict
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from consumers.decode import Decoded, DecodedFacts, Reject, weed_out
-from consumers.dedupe import HighestIds, StrangeId, event_ids, is_derived, judge
+from consumers.dedupe import HighestIds, StrangeId, judge
 from consumers.places import Place
 from ledger.book import Book
 from ledger.log import TopicPartition
@@ -57,8 +57,9 @@ def _insert(
             for facts in decoded.facts:
                 verdict = judge(connection, highest, facts)
                 for new in verdict.new:
-                    _insert_facts(connection, highest, new)
+                    _insert_arrow(connection, new.wire.name, new.table)
                     inserted += len(new.places)
+                _insert_derived(connection, facts.wire.name, verdict.derived)
                 for again in verdict.duplicates:
                     _insert_duplicates(connection, again)
                     duplicates += len(again.places)
@@ -71,22 +72,12 @@ def _insert(
     return Inserted(inserted, duplicates, len(rejects))
 
 
-def _insert_facts(
-    connection: duckdb.DuckDBPyConnection, highest: HighestIds, facts: DecodedFacts
+def _insert_derived(
+    connection: duckdb.DuckDBPyConnection, name: str, event_ids: Sequence[str]
 ) -> None:
-    name = facts.wire.name
-    _insert_arrow(connection, name, facts.table)
-    ids = event_ids(facts)
-    derived = [event_id for event_id in ids if is_derived(event_id)]
-    if derived:
-        kinds = [name] * len(derived)
-        _insert_arrow(connection, "derived_ids", pa.table({"event_id": derived, "fact": kinds}))
-    recorded: dict[int, str] = {}
-    for partition, event_id in zip(facts.places.partitions, ids, strict=True):
-        if event_id > recorded.get(partition, "") and (not derived or not is_derived(event_id)):
-            recorded[partition] = event_id
-    for partition, event_id in recorded.items():
-        highest.raise_to(name, partition, event_id)
+    if event_ids:
+        rows = pa.table({"event_id": event_ids, "fact": [name] * len(event_ids)})
+        _insert_arrow(connection, "derived_ids", rows)
 
 
 def _insert_duplicates(connection: duckdb.DuckDBPyConnection, again: DecodedFacts) -> None:

@@ -27,6 +27,11 @@ logger = logging.getLogger(__name__)
 CHUNK_RECORDS = 50_000
 CHUNK_BYTES = 32 * 1024 * 1024
 """One insert takes at most about this much: larger ones cost less per fact, and more memory."""
+LAST_CHUNK_RECORDS = 10_000
+"""While the last chunk is inserted, nothing is left to read: so a known end is neared in ever
+smaller chunks, down to this."""
+POLL_RECORDS = 2_000
+"""Records of one poll: with more, Python's collector walks through most of them before they go."""
 POLL_S = 0.1
 """How long a chunk that isn't full waits for more."""
 CHUNK_S = 0.25
@@ -98,7 +103,7 @@ class Projector:
             positions = reader.positions
             if target is not None and all(positions[at] >= target[at] for at in target):
                 break
-            batches = self._fill(reader, target, patient=target is None)
+            batches = self._fill(reader, positions, target)
             if not batches and reader.positions == positions:
                 continue
             reached = _capped(reader.positions, target)
@@ -107,15 +112,17 @@ class Projector:
                 progress(sum(reached.values()) - sum(start.values()), total)
 
     def _fill(
-        self, reader: Reader, target: Positions | None, *, patient: bool
+        self, reader: Reader, positions: Positions, target: Positions | None
     ) -> list[RecordBatch]:
-        """Batches of up to a chunk; fewer when no more come for a while."""
+        """Batches of up to a chunk from `positions` on; fewer when no more come for a while."""
         filled: list[RecordBatch] = []
         records = size = 0
+        patient = target is None
+        room = CHUNK_RECORDS if target is None else chunk_records(positions, target)
         deadline = time.monotonic() + CHUNK_S
-        while records < CHUNK_RECORDS and size < CHUNK_BYTES:
+        while records < room and size < CHUNK_BYTES:
             try:
-                batches = reader.poll(POLL_S, min(10_000, CHUNK_RECORDS - records))
+                batches = reader.poll(POLL_S, min(POLL_RECORDS, room - records))
             except LogUnavailable as error:
                 if not patient:
                     raise
@@ -140,6 +147,12 @@ class Projector:
                 self._failure = error
             else:
                 self.inserted = self.inserted + done
+
+
+def chunk_records(positions: Positions, target: Positions) -> int:
+    """Half of what is left, within the limits of a chunk."""
+    left = sum(max(0, end - positions[place]) for place, end in target.items())
+    return min(CHUNK_RECORDS, max(LAST_CHUNK_RECORDS, left // 2))
 
 
 def _until(batch: RecordBatch, target: Positions | None) -> RecordBatch:

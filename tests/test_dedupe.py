@@ -121,3 +121,23 @@ def test_an_id_in_another_form_is_quarantined_whatever_it_comes_with(
         append(log, [other])
         done = project(log, tmp_path / "book")
     assert (done.facts, done.quarantined) == (0, 1)
+
+
+def test_recorded_and_derived_facts_of_one_chunk_count_once_each(
+    log_url: str, tmp_path: Path
+) -> None:
+    recorded = [a_turn(i, group_id=an_id("group", i)) for i in range(9)]
+    derived = [
+        a_turn(i, group_id=an_id("group", i), event_id=an_id("imported turn", i))
+        for i in range(9, 12)
+    ]
+    facts = numbered([*recorded[:5], *derived, *recorded[5:]])
+    with open_log(log_url) as log:
+        append(log, facts)
+        assert project(log, tmp_path / "book").facts == 12
+        append(log, [*facts, *numbered([a_turn(12, group_id=an_id("group", 12))])])
+        done = project(log, tmp_path / "book")
+    assert (done.facts, done.duplicates, done.quarantined) == (1, 12, 0)
+    assert rows(
+        tmp_path / "book", "SELECT event_id::VARCHAR, fact FROM derived_ids ORDER BY 1"
+    ) == sorted((fact.event_id, "turn_completed") for fact in derived)

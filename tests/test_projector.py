@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from consumers.projector import Projector
+from consumers.projector import Projector, chunk_records
 from consumers.rebuild import project
 from ledger.avro import encode_fact
 from ledger.book import Book, BookError, BookInUse, BookOfAnotherLog, connect
@@ -158,3 +158,13 @@ def test_an_insert_that_fails_leaves_neither_rows_nor_positions(
             Projector(log, book).catch_up()
         assert book.connection.execute("SELECT count(*) FROM turn_completed").fetchall() == [(0,)]
         book.close()
+
+
+def test_a_known_end_is_neared_in_ever_smaller_chunks() -> None:
+    here, there = TopicPartition("events", 0), TopicPartition("events", 1)
+    target = {here: 200_000, there: 30_000}
+    left_after = [(0, 0), (50_000, 0), (170_000, 0), (185_000, 15_000), (200_000, 29_999)]
+    assert [chunk_records({here: a, there: b}, target) for a, b in left_after] == [
+        50_000, 50_000, 30_000, 15_000, 10_000
+    ]  # fmt: skip
+    assert chunk_records({here: 200_000, there: 99_999}, target) == 10_000
