@@ -222,7 +222,7 @@ def http_status(error: Exception) -> int | None:
     """The status that the backend answered with, where the SDK tells: in an attribute, by the class
     or, for envd's HTTP routes and for 401, in front of the message only (`500: ...`)."""
     if isinstance(status := getattr(error, "status_code", None), int):
-        return status
+        return int(status)  # an HTTPStatus would be refused by the facts
     if (only := treatment(error).http_status) is not None:
         return only
     if isinstance(error, sdk.SandboxException | sdk.AuthenticationException) and (

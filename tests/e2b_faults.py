@@ -128,7 +128,7 @@ class FaultyE2B:
                 return "metrics", status(200, METRICS)
             case "GET", ["sandboxes", sandbox_id]:
                 up = sandbox_id in self.up
-                return "info", status(200, self._detail(sandbox_id)) if up else status(404)
+                return "info", status(200, self.detail(sandbox_id)) if up else status(404)
             case "DELETE", ["sandboxes", sandbox_id]:
                 return "kill", FaultyE2B._kill
             case "GET", ["health"]:
@@ -148,12 +148,12 @@ class FaultyE2B:
         self._made += 1
         sandbox_id = f"i{self._made}"
         self.up[sandbox_id] = request.json.get("metadata", {})
-        await status(201, self._detail(sandbox_id))(self, request, writer)
+        await status(201, self.detail(sandbox_id))(self, request, writer)
 
     async def _list(self, request: Request, writer: asyncio.StreamWriter) -> None:
         asked = parse_qs(request.query.get("metadata", [""])[0])
         found = [
-            self._detail(sandbox_id)
+            self.detail(sandbox_id)
             for sandbox_id, metadata in self.up.items()
             if {name: values[0] for name, values in asked.items()}.items() <= metadata.items()
         ]
@@ -166,7 +166,7 @@ class FaultyE2B:
             self.ended.append(sandbox_id)
         await status(204 if was_up else 404)(self, request, writer)
 
-    def _detail(self, sandbox_id: str) -> dict[str, Any]:
+    def detail(self, sandbox_id: str) -> dict[str, Any]:
         return {
             "sandboxID": sandbox_id,
             "templateID": "base",

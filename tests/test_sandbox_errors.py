@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
 
@@ -132,6 +133,11 @@ def test_only_an_answer_shows_that_a_sandbox_is_still_there(
     error: Exception, answers: bool | None, lost: bool
 ) -> None:
     assert classify(error, Stage.TOOL, answers).lost is lost
+
+
+def test_a_status_is_a_plain_number() -> None:
+    error = SandboxException("no", status_code=HTTPStatus.BAD_GATEWAY)
+    assert type(classify(error, Stage.TOOL).http_status) is int
 
 
 def test_a_start_that_failed_leaves_no_sandbox() -> None:

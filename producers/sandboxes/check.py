@@ -10,7 +10,7 @@ import contextlib
 from urllib.parse import urlsplit
 
 import httpx
-from e2b import AsyncSandbox, AuthenticationException, SandboxException, SandboxNotFoundException
+from e2b import AsyncSandbox, AuthenticationException, SandboxNotFoundException
 from e2b.connection_config import ConnectionConfig
 
 from producers.sandbox_errors import NoAnswer, SandboxRefused, http_status
@@ -62,10 +62,12 @@ def _refusal(error: Exception, url: str, key: str | None) -> str:
         case httpx.UnsupportedProtocol() | httpx.InvalidURL():
             return f"api_url must be an http or https URL, got {url!r} (SandboxSettings.api_url)"
         case NoAnswer() | httpx.TransportError():
-            return f"api_url must be a server that answers, got {url}: {said} (SandboxSettings)"
-        case SandboxException() if (http_status(error) or 0) >= 500:
-            return f"api_url must be a server that works, got {url}: {said} (SandboxSettings)"
-    return f"api_url must be an E2B server, got {url}, which answered otherwise: {said}"
+            rule = "a server that answers"
+        case _ if (http_status(error) or 0) >= 500:
+            rule = "a server that works"
+        case _:
+            rule = "an E2B server"
+    return f"api_url must be {rule}, got {url}: {said} (SandboxSettings.api_url)"
 
 
 async def _check_listens(url: str, timeout_s: float) -> None:
