@@ -154,7 +154,8 @@ def _matters(cls: type) -> bool:
 
 
 def _says(fact: TrajectoryJudged, judgement: Judgement) -> bool:
-    """Whether a recorded judgement says the same as a new one."""
+    """Whether a recorded judgement says the same as a new one. More evidence for the same is no
+    news: it would have every late fact of a peer write judgements again."""
     return (
         fact.outcome == judgement.outcome
         and fact.cause_stage == judgement.cause_stage
@@ -162,7 +163,6 @@ def _says(fact: TrajectoryJudged, judgement: Judgement) -> bool:
         and fact.blame == judgement.blame
         and fact.trainable == judgement.trainable
         and tuple(fact.errors) == judgement.errors
-        and tuple(fact.evidence) == judgement.evidence
     )
 
 

@@ -153,8 +153,8 @@ def judgement_fact_fields(
     """The fields of a trajectory_judged fact, with ids, occurred_at (of what it derives from) and
     a derived event_id.
 
-    `previous` is the event_id of the newest judgement of this attempt by this rule set whose
-    content differs; null for the first. The same arguments give the same event_id, so a second run
+    `previous` is the event_id of the newest judgement of this attempt by this rule set, which says
+    something else; null for the first. The same arguments give the same event_id, so a second run
     writes nothing new; and a judgement that is taken back gets an id that it never had before."""
     content = {
         "rule_set": rules.number,

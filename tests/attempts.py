@@ -62,6 +62,21 @@ def an_attempt(*facts: Fact, tokens: bool = True) -> Attempt:
     return attempt
 
 
+LOST: Any = finished("error", "tool", error_type="SandboxNotRunningException", reward_due=False)
+"""The end of an attempt whose sandbox went away in the tool stage."""
+
+
+def lost(**evidence: Any) -> Attempt:
+    """An attempt whose sandbox went away, with the sandbox's own account of it."""
+    return an_attempt(LOST, sandbox_failed(**evidence))
+
+
+def request(error_type: str, stage: str = "queue", **fields: Any) -> Attempt:
+    """An attempt that a request to the engine ended."""
+    end = finished("error", "model", error_type=error_type, turns_failed=1)
+    return an_attempt(end, turn_failed(error_type, stage, **fields), reward(0.0))
+
+
 def peers(
     name: str, *tasks: str, after_s: float = 5.0, every_s: float = 5.0, **fields: Any
 ) -> list[Fact]:
