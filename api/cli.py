@@ -1,7 +1,9 @@
 """The command line: `rollbook COMMAND`. One command is one function.
 
     project replay audit sql               the book           api/book_commands.py
+    assemble                               batches           api/assemble_commands.py
     archive copy-log backup restore drain  the log            api/log_commands.py
+    rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|start|stop|status       SGLang here        api/engine_commands.py
@@ -18,11 +20,13 @@ import sys
 import typer
 
 from api import (
+    assemble_commands,
     book_commands,
     broker_commands,
     engine_commands,
     judge_commands,
     log_commands,
+    rollout_commands,
     sandbox_commands,
 )
 from api.output import say
@@ -37,7 +41,9 @@ app = typer.Typer(
 )
 book_commands.add_to(app)
 log_commands.add_to(app)
+rollout_commands.add_to(app)
 judge_commands.add_to(app)
+assemble_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
 app.add_typer(engine_commands.app, name="engine")
 app.add_typer(sandbox_commands.app, name="sandboxes")
@@ -50,6 +56,7 @@ ERRORS = (
     *book_commands.ERRORS,
     *log_commands.ERRORS,
     *judge_commands.ERRORS,
+    *assemble_commands.ERRORS,
 )
 """What a user can have caused."""
 

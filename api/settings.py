@@ -5,6 +5,10 @@
     options = { security_protocol = "SASL_SSL", sasl_plain_password = "..." }
     [book]
     path = "book.duckdb"
+    [engines]
+    urls = ["http://127.0.0.1:30000"]
+    [sandboxes]
+    url = "http://127.0.0.1:3000"   # without it: E2B itself, with E2B_API_KEY
 
 In the environment: ROLLBOOK_LOG__URL, ROLLBOOK_BOOK__PATH and so on. An unknown key is an error.
 """
@@ -56,6 +60,20 @@ class BookSettings(_Section):
     """The DuckDB file."""
 
 
+class EngineSettings(_Section):
+    """[engines]"""
+
+    urls: list[str] = ["http://127.0.0.1:30000"]
+    """SGLang servers."""
+
+
+class SandboxSettings(_Section):
+    """[sandboxes]"""
+
+    url: str | None = None
+    """An E2B-compatible server; null: E2B itself."""
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -65,6 +83,10 @@ class Settings(BaseSettings):
 
     log: LogSettings = LogSettings()
     book: BookSettings = BookSettings()
+    assembler: dict[str, Any] = {}
+    """[assembler]: see `consumers.assembling.settings`."""
+    engines: EngineSettings = EngineSettings()
+    sandboxes: SandboxSettings = SandboxSettings()
 
     @classmethod
     def settings_customise_sources(

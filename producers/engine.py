@@ -68,6 +68,8 @@ class Engine:
         self.url = url.rstrip("/")
         self.info: EngineInfo | None = None
         """What `check` found."""
+        self.policy_version: int | None = None
+        """The version that it was last seen to sample from; None: not seen yet, or it has none."""
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_connections)
         self._max_connections = max_connections
@@ -94,6 +96,7 @@ class Engine:
             raise EngineRefused(
                 f"{self.url} must be a running SGLang server: {failures.told(error)}"
             ) from error
+        self.policy_version = self.info.policy_version
         return self.info
 
     async def generate(
@@ -133,11 +136,13 @@ class Engine:
         try:
             loads = await self._calls.get_json("/v1/loads", PROBE_S)
             model = await self._calls.get_json("/model_info", PROBE_S)
-            return state.read_load(loads, model)
+            load = state.read_load(loads, model)
         except UNREACHABLE as error:
             raise failures.gone(self.url, error, time.monotonic() - began) from error
         except WrongAnswer as error:
             raise failures.wrong_answer(self.url, error, time.monotonic() - began) from error
+        self.policy_version = load.policy_version
+        return load
 
     async def health(self) -> Health:
         """Whether it takes requests. A 503 alone is no death: a paused engine says that, too."""
@@ -216,7 +221,7 @@ class Engine:
         if answer.status != 200:
             raise failures.refused(self.url, answer, seconds)
         try:
-            return wire.read_generation(
+            generation = wire.read_generation(
                 answer.body,
                 sent=sent,
                 engine=self.url,
@@ -226,3 +231,6 @@ class Engine:
             )
         except WrongAnswer as error:
             raise failures.wrong_answer(self.url, error, seconds) from error
+        if generation.version_spans:
+            self.policy_version = generation.version_spans[-1].policy_version
+        return generation

@@ -84,6 +84,12 @@ class EnginePool:
             self._looks[engine].add_done_callback(lambda _: self._looks.pop(engine))
 
     @property
+    def policy_version(self) -> int | None:
+        """The newest version that any engine was seen to sample from; None: unknown."""
+        seen = [engine.policy_version for engine in self.engines]
+        return max((version for version in seen if version is not None), default=None)
+
+    @property
     def dead(self) -> tuple[Engine, ...]:
         """Engines that get no session for now."""
         return tuple(engine for engine in self.engines if engine in self._dead)

@@ -1,0 +1,202 @@
+"""rollbook rollout: attempts at tasks, recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import statistics
+import uuid
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api.options import ConfigOption, FormatOption
+from api.output import Format, print_rows, say
+from api.settings import load
+from ledger.facts.lists import RunKind
+
+if TYPE_CHECKING:
+    from ledger.recorder import Recorder
+    from producers.campaign import Plan
+    from producers.rollout import Tally
+
+FLUSH_S = 60.0
+"""Most seconds that the last facts get to become durable; a supervisor's grace must be longer."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    app.command()(rollout)
+
+
+TasksOption = Annotated[
+    str, typer.Option(help="micro_repair:train, micro_repair:held_out, or a .jsonl of instances.")
+]
+EngineOption = Annotated[
+    list[str] | None, typer.Option(help="URL of an SGLang server; may be given again.")
+]
+SandboxesOption = Annotated[
+    str | None, typer.Option(help="URL of an E2B-compatible server (default: E2B itself).")
+]
+KindOption = Annotated[RunKind, typer.Option(help="What the run is for.")]
+NameOption = Annotated[str, typer.Option(help="Name of the run, for people.")]
+RunOption = Annotated[uuid.UUID | None, typer.Option(help="UUID of the run (default: a new one).")]
+SizeOption = Annotated[int, typer.Option(min=1, help="Attempts per task, scored together.")]
+GroupsOption = Annotated[
+    int | None, typer.Option(min=1, help="Groups to open (default: each task once).")
+]
+ConcurrencyOption = Annotated[int, typer.Option(min=1, help="Attempts in flight.")]
+SlotsOption = Annotated[int, typer.Option(min=1, help="Sandboxes at once.")]
+ShuffleOption = Annotated[
+    int | None, typer.Option(help="Seed of the tasks' order (default: the dataset's order).")
+]
+ValidateOption = Annotated[
+    int, typer.Option(min=0, help="Try each task's tests so often before use.")
+]
+TemperatureOption = Annotated[float, typer.Option(min=0.0, help="Sampling temperature.")]
+TurnsOption = Annotated[int | None, typer.Option(min=1, help="Most turns (default: the tasks').")]
+OutputOption = Annotated[int | None, typer.Option(min=1, help="Most tokens of a turn.")]
+ContextOption = Annotated[int | None, typer.Option(min=1, help="Most tokens of an attempt.")]
+ClockOption = Annotated[
+    float | None, typer.Option(min=0.001, help="Most seconds on the policy's clock.")
+]
+SpoolOption = Annotated[Path | None, typer.Option(help="Where facts wait while the log is away.")]
+
+
+def rollout(
+    tasks: TasksOption,
+    log: Annotated[str | None, typer.Option("--log", help="URL of the log.")] = None,
+    engine: EngineOption = None,
+    sandboxes: SandboxesOption = None,
+    kind: KindOption = RunKind.TRAIN,
+    name: NameOption = "rollout",
+    run_id: RunOption = None,
+    group_size: SizeOption = 8,
+    groups: GroupsOption = None,
+    concurrency: ConcurrencyOption = 16,
+    sandbox_slots: SlotsOption = 16,
+    shuffle: ShuffleOption = None,
+    validate: ValidateOption = 0,
+    temperature: TemperatureOption = 1.0,
+    turn_cap: TurnsOption = None,
+    output_cap: OutputOption = None,
+    context_cap: ContextOption = None,
+    clock_cap: ClockOption = None,
+    spool: SpoolOption = None,
+    config: ConfigOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Open groups of attempts and run them. SIGTERM and Ctrl-C end them as cancelled."""
+    from ledger.recorder import Recorder
+
+    settings = load(config)
+    caps = {
+        "turns": turn_cap,
+        "output_tokens": output_cap,
+        "context_tokens": context_cap,
+        "clock_s": clock_cap,
+    }
+    plan = replace(
+        _plan(tasks, caps, temperature, sandboxes or settings.sandboxes.url, sandbox_slots),
+        engine_urls=tuple(engine or settings.engines.urls),
+        concurrency=concurrency,
+        groups=groups,
+        shuffle_seed=shuffle,
+        validate_repeats=validate,
+    )
+    scope = replace(plan.scope, kind=kind, name=name, group_size=group_size)
+    plan = replace(plan, scope=replace(scope, configuration=_configuration(plan)))
+    recorder = Recorder(
+        settings.log.url if log is None else log,
+        producer="rollout",
+        run_id=str(run_id or uuid.uuid4()),
+        options=settings.log.client_options,
+        spool_dir=spool,
+    )
+    with contextlib.closing(recorder):
+        tally, cancelled = asyncio.run(_run(plan, recorder))
+        safe = recorder.close(FLUSH_S)
+    _print(recorder, tally, output)
+    if not safe:
+        say("not all facts reached the log: `rollbook drain` brings what is spooled")
+    raise typer.Exit(1 if cancelled or not safe else 0)
+
+
+def _plan(
+    spec: str, caps: dict[str, Any], temperature: float, sandbox_url: str | None, slots: int
+) -> Plan:
+    """A plan with everything but its size."""
+    from producers.engine import Sampling
+    from producers.tasks.load import load_tasks
+
+    from producers.action_loop import AgentSettings
+    from producers.campaign import Plan
+    from producers.sandboxes.settings import SandboxSettings
+    from producers.scope import RunScope
+
+    tasks = load_tasks(spec)
+    given = {name: value for name, value in caps.items() if value is not None}
+    return Plan(
+        scope=RunScope(kind=RunKind.TRAIN, name="", group_size=1),
+        tasks=tasks,
+        agent=AgentSettings(
+            caps=replace(tasks.caps, **given),
+            sampling=Sampling(temperature=temperature, stop_token_ids=tasks.stop_token_ids),
+            action_tokens=tasks.action_tokens,
+        ),
+        engine_urls=(),
+        sandboxes=SandboxSettings(
+            backend="e2b" if sandbox_url is None else "local",
+            api_url=sandbox_url,
+            sandbox_url=sandbox_url,
+            slots=slots,
+        ),
+    )
+
+
+def _configuration(plan: Plan) -> dict[str, Any]:
+    """What `run_declared` says of the settings; no secrets."""
+    sandboxes = {**asdict(plan.sandboxes), "api_key": None}
+    own = {
+        name: getattr(plan, name)
+        for name in ("engine_urls", "concurrency", "groups", "shuffle_seed", "validate_repeats")
+    }
+    return {**own, "sandboxes": sandboxes, "retries": asdict(plan.agent.retries)}
+
+
+async def _run(plan: Plan, recorder: Recorder) -> tuple[Tally, bool]:
+    """What became of the attempts, and whether a signal ended them."""
+    from producers.campaign import Campaign
+
+    campaign = Campaign(plan, recorder)
+    running = asyncio.ensure_future(campaign.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        await running
+    except asyncio.CancelledError:
+        return campaign.tally, True
+    return campaign.tally, False
+
+
+def _print(recorder: Recorder, tally: Tally, output: Format) -> None:
+    rewards = tally.rewards
+    print_rows(
+        ("run_id", "groups", "attempts", "scored", "mean_reward", "stop_reasons", "errors"),
+        [
+            (
+                recorder.run_id,
+                tally.groups,
+                tally.attempts,
+                len(rewards),
+                statistics.fmean(rewards) if rewards else None,
+                dict(tally.stop_reasons),
+                dict(tally.errors),
+            )
+        ],
+        output,
+    )

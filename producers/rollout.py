@@ -1,0 +1,113 @@
+"""Groups of attempts: opened in order, with a limit on the attempts in flight.
+
+Invariant: a group is opened, as a fact, before its first attempt starts, and every slot of it
+starts or the process ends. An attempt in flight when the rollout is cancelled ends as `cancelled`;
+a slot that had not started stays `never_started`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterable
+from dataclasses import dataclass, field
+
+from ledger.recorder import Recorder
+from producers.agent import Agent, Ending
+from producers.raw_type import raw_type
+from producers.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A task that is about to be attempted."""
+
+    task: Task
+    size: int
+    """Attempts that are scored together: its slots."""
+    policy_version: int | None
+    """The newest published version; None: unknown."""
+    target_step: int | None = None
+    """The training step that it is sampled for; None: none in particular."""
+    group_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """UUID of the group."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the attempts so far."""
+
+    groups: int = 0
+    attempts: int = 0
+    """Attempts that ended, those cancelled included."""
+    stop_reasons: Counter[str] = field(default_factory=Counter[str])
+    errors: Counter[str] = field(default_factory=Counter[str])
+    """By raw class, of attempts that an error ended."""
+    rewards: list[float] = field(default_factory=list[float])
+    """Of the attempts that a verifier scored."""
+
+
+class Rollout:
+    """Runs groups. One object per run."""
+
+    def __init__(self, agent: Agent, recorder: Recorder, concurrency: int, tally: Tally) -> None:
+        """`tally` is kept up to date."""
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        self._agent = agent
+        self._recorder = recorder
+        self._room = asyncio.Semaphore(concurrency)
+        self.tally = tally
+
+    async def run(self, groups: AsyncIterable[Group]) -> None:
+        """Open and run `groups` to their end. The next group is asked for only when an attempt
+        of it could start, so a source may hold back (that is how back-pressure is made)."""
+        source = aiter(groups)
+        async with asyncio.TaskGroup() as attempts:
+            await self._room.acquire()
+            while (group := await anext(source, None)) is not None:
+                opened_at = self._open(group)
+                for slot in range(group.size):
+                    attempts.create_task(self._attempt(group, slot, opened_at))
+                    await self._room.acquire()
+            self._room.release()
+
+    def _open(self, group: Group) -> float:
+        self._recorder.group_opened(
+            group_id=group.group_id,
+            task_id=group.task.task_id,
+            expected_size=group.size,
+            target_step=group.target_step,
+            policy_version=group.policy_version,
+        )
+        self.tally.groups += 1
+        return time.monotonic()
+
+    async def _attempt(self, group: Group, slot: int, opened_at: float) -> None:
+        try:
+            trajectory_id = str(uuid.uuid4())
+            recorder = self._recorder.bind(
+                group_id=group.group_id, slot=slot, trajectory_id=trajectory_id
+            )
+            recorder.trajectory_started(
+                task_id=group.task.task_id, queue_s=time.monotonic() - opened_at
+            )
+            ending = await self._agent.attempt(group.task, recorder, trajectory_id)
+            self._count(ending)
+        except asyncio.CancelledError:
+            self.tally.attempts += 1
+            self.tally.stop_reasons["cancelled"] += 1
+            raise
+        finally:
+            self._room.release()
+
+    def _count(self, ending: Ending) -> None:
+        tally = self.tally
+        tally.attempts += 1
+        tally.stop_reasons[ending.stop_reason] += 1
+        if ending.error is not None:
+            tally.errors[raw_type(ending.error)] += 1
+        if ending.reward is not None:
+            tally.rewards.append(ending.reward)
