@@ -55,8 +55,9 @@ __all__ = [
 
 PROBE_S = 10.0
 """Most seconds for a question that an engine answers at once."""
-ABORTED_S = 3.0
-"""Most seconds that an aborted request is waited for; the engine answers within one step."""
+ENDED_S = 3.0
+"""Most seconds that a request that ran out of time is waited for when it was ended: an engine that
+is well answers within one step."""
 
 
 class Engine:
@@ -193,10 +194,12 @@ class Engine:
     ) -> EngineError:
         """Ends the request; what the engine had sampled by then tells how far it had come."""
         seconds = time.monotonic() - began
-        told = await self._end(rid)
-        partial = None
-        if told is Health.READY:
-            await asyncio.wait({request}, timeout=ABORTED_S)
+        told, partial = Health.DEAD, None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDED_S):
+                told = await self._end(rid)
+                if told is Health.READY:
+                    await asyncio.wait({request})
         with contextlib.suppress(asyncio.InvalidStateError, EngineError, *UNREACHABLE):
             partial = self._read(request.result(), len(body["input_ids"]), rid, began)
         return failures.timed_out(

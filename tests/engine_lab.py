@@ -63,12 +63,18 @@ class EngineLab:
     def restore(self) -> None:
         """Version 0 on its first weights, not paused."""
         self.ask("/continue_generation", {})
+        self.ask("/abort_request", {"abort_all": True})
+        assert self.wait_idle(20)
         self.update(0, 0)
 
     def running(self) -> int:
         """Requests that the engine runs or holds in its queue."""
         load = self.ask("/v1/loads")["loads"][0]
         return load["num_running_reqs"] + load["num_waiting_reqs"]
+
+    def steps(self) -> int:
+        """Decode steps since its start."""
+        return int((self.ask("/v1/loads")["loads"][0]["decode_moments"] or [0])[0])
 
     def wait_idle(self, within_s: float) -> bool:
         """Whether it has nothing to do within this time."""
