@@ -24,8 +24,8 @@ def test_inside():
     assert clamp(2, 1, 3) == 2
 
 
-def test_below():
-    assert clamp(0, 1, 3) == 1
+def test_highest():
+    assert clamp(3, 1, 3) == 3
 """
 TEST_MEAN = """import pytest
 
@@ -82,14 +82,14 @@ def a_repository(folder: Path, fixed: str, tests: dict[str, str]) -> tuple[str, 
 
 def write_instances(folder: Path) -> Path:
     """A .jsonl of three instances; the gold patch of the last one doesn't repair anything."""
-    inside, below, above = (
-        f"tests/test_clamp.py::test_{name}" for name in ("inside", "below", "above")
+    inside, highest, above = (
+        f"tests/test_clamp.py::test_{name}" for name in ("inside", "highest", "above")
     )
     mean_ids = ["tests/test_mean.py::test_mean[three", "tests/test_mean.py::test_mean[one]"]
     nothing = "tests/test_mean.py::test_of_nothing"
     rows: list[dict[str, Any]] = []
     for name, fixed, tests, fail_to_pass, pass_to_pass in (
-        ("clamp", FIXED_CLAMP, MORE_CLAMP, [inside, above], [below, *mean_ids]),
+        ("clamp", FIXED_CLAMP, MORE_CLAMP, [inside, above], [highest, *mean_ids]),
         ("mean", FIXED_MEAN, MORE_MEAN, [nothing], mean_ids),
         ("not_repaired", NOT_FIXED, MORE_MEAN, [nothing], mean_ids),
     ):
@@ -147,3 +147,33 @@ def write_tokenizer(folder: Path, chat_template: str | None = CHATML) -> Path:
         config["chat_template"] = chat_template
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
+
+
+def write_smith_instance(folder: Path, templates: Path) -> Path:
+    """A .json with one instance of SWE-smith's shape, and the template that is its image: a branch
+    named as the instance, whose last commit removed the tests that the bug before it fails."""
+    image = templates / "numbers-image" / "files" / "testbed"
+    image.mkdir(parents=True)
+    base = (templates / "pytest" / "template.toml").read_text()
+    (templates / "numbers-image" / "template.toml").write_text(base)
+    configuration = {"pyproject.toml": "[tool.pytest.ini_options]\npythonpath = ['src']\n"}
+    git(image, "init", "--quiet", "--initial-branch=main")
+    right = commit(image, {"src/numbers_.py": FIXED_CLAMP, **MORE_CLAMP, **configuration}, "Right")
+    git(image, "switch", "--quiet", "--create", "numbers.abc-func__1")
+    wrong = commit(image, {"src/numbers_.py": SOURCE}, "Bug Patch")
+    git(image, "rm", "--quiet", "tests/test_clamp.py")
+    git(image, "commit", "--quiet", "--message", "Remove F2P Tests")
+    git(image, "switch", "--quiet", "main")
+    (image / "built.so").write_bytes(b"\0\1")
+    row = {
+        "instance_id": "numbers.abc-func__1",
+        "repo": "swesmith/numbers.abc",
+        "image_name": "numbers-image",
+        "problem_statement": "clamp is wrong.",
+        "patch": git(image, "diff", right, wrong),
+        "FAIL_TO_PASS": ["tests/test_clamp.py::test_inside", "tests/test_clamp.py::test_above"],
+        "PASS_TO_PASS": ["tests/test_clamp.py::test_highest"],
+    }
+    path = folder / "smith.json"
+    path.write_text(json.dumps([row]))
+    return path

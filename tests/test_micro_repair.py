@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from producers.sandbox import Sandbox
+from producers.sandbox_pool import Sandboxes
+from producers.sandboxes.settings import SandboxSettings
 from producers.tasks.micro_repair.bugs import Bug, all_bugs, draw_bugs
 from producers.tasks.micro_repair.repository import files_of
 from producers.tasks.micro_repair.task import CAPS, MicroRepair, micro_repair
@@ -33,7 +34,8 @@ from producers.tasks.micro_repair.vocabulary import (
     word,
 )
 from producers.tasks.task import Nothing, Submit, TasksRefused, ToolCall, Verdict
-from tests.folder_sandboxes import folder_sandbox
+from producers.tasks.validation import UNRECORDED
+from tests.task_sandboxes import local_sandboxes, verdict_on, with_sandboxes, write_template
 
 LESS_IS_GREATER = Bug(functions=(0, 3, 2, 5), line=1, wrong=4)
 """add, less, multiply, equal; less has `>`."""
@@ -45,24 +47,49 @@ def words(tokens: Sequence[int]) -> str:
     return " ".join(map(word, tokens))
 
 
-async def attempt(task: MicroRepair, actions: Sequence[int]) -> tuple[list[int], Verdict]:
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxSettings]:
+    """A real server of sandboxes."""
+    folder = tmp_path_factory.mktemp("micro_repair")
+    write_template(folder / "templates")
+    with local_sandboxes(folder / "server", folder / "templates") as settings:
+        yield settings
+
+
+async def attempt(sandbox: Sandbox, bug: Bug, actions: Sequence[int]) -> tuple[list[int], Verdict]:
     """The tokens of an attempt in a real repository, as far as it gets, and its verdict."""
-    async with folder_sandbox() as sandbox:
-        await task.setup(sandbox)
-        scaffold = task.scaffold()
-        tokens = scaffold.prompt()
-        seen: tuple[int, ...] = ()
-        for token in actions[: CAPS.turns]:
-            tokens += [*seen, token]
-            action = scaffold.read([token])
-            result = None
-            if isinstance(action, ToolCall):
-                result = await sandbox.run(action.command, timeout_s=action.timeout_s)
-            observation = scaffold.observe(action, result)
-            seen = observation.token_ids
-            if observation.done:
-                break
-        return tokens, await task.verify(sandbox, folder_sandbox)
+    task = MicroRepair.of(bug)
+    await task.setup(sandbox)
+    scaffold = task.scaffold()
+    tokens = scaffold.prompt()
+    seen: tuple[int, ...] = ()
+    for token in actions[: CAPS.turns]:
+        tokens += [*seen, token]
+        action = scaffold.read([token])
+        result = None
+        if isinstance(action, ToolCall):
+            result = await sandbox.run(action.command, timeout_s=action.timeout_s)
+        observation = scaffold.observe(action, result)
+        seen = observation.token_ids
+        if observation.done:
+            break
+    return tokens, await task.verify(sandbox, no_other_sandbox)
+
+
+def no_other_sandbox(template: str | None) -> NoReturn:
+    raise AssertionError("micro_repair is verified where it was repaired")
+
+
+def attempts(
+    settings: SandboxSettings, cases: Sequence[tuple[Bug, Sequence[int]]]
+) -> list[tuple[list[int], Verdict]]:
+    """Attempts, one after another in one sandbox: setup writes every file anew."""
+
+    async def run(sandboxes: Sandboxes) -> list[tuple[list[int], Verdict]]:
+        async with sandboxes.open(UNRECORDED) as sandbox:
+            return [await attempt(sandbox, bug, actions) for bug, actions in cases]
+
+    return with_sandboxes(settings, run)
 
 
 def test_the_repository_is_one_that_a_person_could_repair() -> None:
@@ -85,102 +112,90 @@ def test_the_prompt_is_the_failing_line() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("actions", "tokens", "reward"),
-    [
-        ([LESS], "BOS FAIL L2 less > <", 1.0),
-        ([SUBMIT], "BOS FAIL L2 less > SUBMIT", 0.0),
-        ([EQUAL, LESS], "BOS FAIL L2 less > == FAIL less == <", 1.0),
-        ([PLUS, LESS], "BOS FAIL L2 less > + ERR less > <", 1.0),
-        ([TEST, LESS], "BOS FAIL L2 less > TEST FAIL less > <", 1.0),
-        ([0, 31, LESS], "BOS FAIL L2 less > BOS ERR less > <31> ERR less > <", 1.0),
-        (
-            [L1, MINUS, L2, LESS, SUBMIT],
-            "BOS FAIL L2 less > L1 FAIL add + - FAIL add - L2 FAIL less > < FAIL less < SUBMIT",
-            0.0,
-        ),
-        (
-            [L3, L4, EQUAL, L2, LESS],
-            "BOS FAIL L2 less > L3 FAIL multiply * L4 FAIL equal == == FAIL equal =="
-            " L2 FAIL less > <",
-            1.0,
-        ),
-        ([TEST] * 9, "BOS FAIL L2 less >" + " TEST FAIL less >" * 4 + " TEST", 0.0),
-    ],
-)
-def test_every_action_is_a_command_whose_output_is_the_observation(
-    actions: list[int], tokens: str, reward: float
-) -> None:
-    seen, verdict = asyncio.run(attempt(MicroRepair.of(LESS_IS_GREATER), actions))
-    assert words(seen) == tokens
-    assert verdict.value == reward
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.sampled_from(all_bugs("train") + all_bugs("held_out")),
-    st.lists(
-        st.one_of(
-            st.sampled_from([*LINE_TOKENS, *OPERATOR_TOKENS, TEST, SUBMIT]),
-            st.integers(0, VOCABULARY - 1),
-        ),
-        min_size=1,
-        max_size=5,
+CASES = (
+    ([LESS], "BOS FAIL L2 less > <", 1.0),
+    ([SUBMIT], "BOS FAIL L2 less > SUBMIT", 0.0),
+    ([EQUAL, LESS], "BOS FAIL L2 less > == FAIL less == <", 1.0),
+    ([PLUS, LESS], "BOS FAIL L2 less > + ERR less > <", 1.0),
+    ([TEST, LESS], "BOS FAIL L2 less > TEST FAIL less > <", 1.0),
+    ([0, 31, LESS], "BOS FAIL L2 less > BOS ERR less > <31> ERR less > <", 1.0),
+    (
+        [L1, MINUS, L2, LESS, SUBMIT],
+        "BOS FAIL L2 less > L1 FAIL add + - FAIL add - L2 FAIL less > < FAIL less < SUBMIT",
+        0.0,
     ),
+    (
+        [L3, L4, EQUAL, L2, LESS],
+        "BOS FAIL L2 less > L3 FAIL multiply * L4 FAIL equal == == FAIL equal == L2 FAIL less > <",
+        1.0,
+    ),
+    ([TEST] * 9, "BOS FAIL L2 less >" + " TEST FAIL less >" * 4 + " TEST", 0.0),
 )
-def test_the_transitions_are_those_of_the_real_repository(bug: Bug, actions: list[int]) -> None:
-    tokens, verdict = asyncio.run(attempt(MicroRepair.of(bug), actions))
-    expected = trace(bug, actions)
-    assert tokens == list(expected.ids)
-    assert verdict.value == float(expected.passed)
 
 
-def test_the_tests_tell_every_operator_of_a_family_from_the_right_one() -> None:
-    async def verdicts() -> Counter[tuple[str, float | None]]:
-        found: Counter[tuple[str, float | None]] = Counter()
-        bugs = {(bug.right, bug.wrong): bug for bug in all_bugs("train")}
-        for bug in bugs.values():
-            task = MicroRepair.of(bug)
-            async with folder_sandbox() as sandbox:
-                await task.setup(sandbox)
-                found["empty", (await task.verify(sandbox, folder_sandbox)).value] += 1
-                await task.apply_gold(sandbox)
-                found["gold", (await task.verify(sandbox, folder_sandbox)).value] += 1
-        return found
-
-    assert asyncio.run(verdicts()) == {("empty", 0.0): 12, ("gold", 1.0): 12}
+def test_every_action_is_a_command_whose_output_is_the_observation(
+    settings: SandboxSettings,
+) -> None:
+    found = attempts(settings, [(LESS_IS_GREATER, actions) for actions, _, _ in CASES])
+    for (tokens, verdict), (_, expected, reward) in zip(found, CASES, strict=True):
+        assert (words(tokens), verdict.value) == (expected, reward)
 
 
-def test_a_verdict_counts_the_tests() -> None:
-    _, verdict = asyncio.run(attempt(MicroRepair.of(LESS_IS_GREATER), [L1, MINUS]))
+def test_the_transitions_are_those_of_the_real_repository(settings: SandboxSettings) -> None:
+    chance = random.Random(0)
+    bugs = all_bugs("train") + all_bugs("held_out")
+    likely = [*LINE_TOKENS, *OPERATOR_TOKENS, *OPERATOR_TOKENS, TEST, SUBMIT, *range(VOCABULARY)]
+    cases = [(chance.choice(bugs), chance.choices(likely, k=5)) for _ in range(30)]
+    found = attempts(settings, cases)
+    for (bug, actions), (tokens, verdict) in zip(cases, found, strict=True):
+        expected = trace(bug, actions)
+        assert tokens == list(expected.ids)
+        assert verdict.value == float(expected.passed)
+
+
+def test_the_tests_tell_every_operator_of_a_family_from_the_right_one(
+    settings: SandboxSettings,
+) -> None:
+    bugs = list({(bug.right, bug.wrong): bug for bug in all_bugs("train")}.values())
+    empty = attempts(settings, [(bug, [SUBMIT]) for bug in bugs])
+    gold = attempts(settings, [(bug, repair(bug)) for bug in bugs])
+    assert [verdict.value for _, verdict in empty] == [0.0] * 12
+    assert [verdict.value for _, verdict in gold] == [1.0] * 12
+
+
+def test_a_verdict_counts_the_tests(settings: SandboxSettings) -> None:
+    ((_, verdict),) = attempts(settings, [(LESS_IS_GREATER, [L1, MINUS])])
     assert (verdict.value, verdict.tests_passed, verdict.tests_failed) == (0.0, 2, 2)
     assert verdict.components == {"tests": 0.5}
     assert not verdict.isolated
 
 
-async def verdict_after(command: str) -> Verdict:
-    task = MicroRepair.of(LESS_IS_GREATER)
-    async with folder_sandbox() as sandbox:
-        await task.setup(sandbox)
-        await sandbox.run(command, timeout_s=10)
-        return await task.verify(sandbox, folder_sandbox)
-
-
-def test_tests_that_were_edited_are_written_anew() -> None:
-    verdict = asyncio.run(
-        verdict_after("echo 'print(\"4 passed, 0 failed\")' > repository/tests.py")
+@pytest.mark.parametrize(
+    ("command", "value", "failed", "error_type"),
+    [
+        ("echo 'print(\"4 passed, 0 failed\")' > tests.py", 0.0, 1, None),
+        ("echo def > functions.py", 0.0, 4, None),
+        ("cd .. && rm -r repository && touch repository", None, None, "TestsDidNotRun"),
+    ],
+    ids=["tests are written anew", "a broken source fails all", "no tests, no reward"],
+)
+def test_whatever_is_left_in_the_repository_is_judged_by_the_tasks_own_tests(
+    settings: SandboxSettings,
+    command: str,
+    value: float | None,
+    failed: int | None,
+    error_type: str | None,
+) -> None:
+    verdict = with_sandboxes(
+        settings,
+        lambda sandboxes: verdict_on(
+            sandboxes,
+            MicroRepair.of(LESS_IS_GREATER),
+            lambda sandbox: sandbox.run(f"cd repository && {command}", timeout_s=20),
+        ),
     )
-    assert (verdict.value, verdict.tests_failed) == (0.0, 1)
-
-
-def test_a_source_that_does_not_compile_fails_all_tests() -> None:
-    verdict = asyncio.run(verdict_after("echo 'def' > repository/functions.py"))
-    assert (verdict.value, verdict.tests_failed) == (0.0, 4)
-
-
-def test_tests_that_could_not_run_give_no_reward() -> None:
-    verdict = asyncio.run(verdict_after("rm -r repository && touch repository"))
-    assert (verdict.value, verdict.error_type) == (None, "TestsDidNotRun")
+    assert (verdict.value, verdict.tests_failed) == (value, failed)
+    assert verdict.error_type == error_type
 
 
 def test_a_command_without_output_shows_what_was_last_seen() -> None:
@@ -202,7 +217,7 @@ def test_what_is_no_action_costs_a_turn() -> None:
 
 def test_a_random_policy_passes_about_one_in_nine() -> None:
     for split in ("train", "held_out"):
-        rates = [float(random_pass_rate(bug)) for bug in draw_bugs(split, seed=0)[:12]]
+        rates = [float(random_pass_rate(bug)) for bug in draw_bugs(split, seed=0)[:4]]
         assert sum(rates) / len(rates) == pytest.approx(0.1152, abs=1e-4)
 
 

@@ -74,11 +74,10 @@ def _load(path: Path, archive: Path) -> Template:
 
 def _pack(files: Path, archive: Path) -> None:
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        if member.name == ".":
-            return None  # the root itself is the sandbox's
         member.uid = member.gid = 1000
         member.uname = member.gname = ""
         return member if member.isreg() or member.isdir() or member.issym() else None
 
     with tarfile.open(archive, "w") as tar:
-        tar.add(files, arcname=".", filter=anonymous)
+        for path in sorted(files.iterdir()):  # the root itself is the sandbox's
+            tar.add(path, arcname=f"./{path.name}", filter=anonymous)

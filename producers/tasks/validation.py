@@ -107,7 +107,7 @@ async def _try(task: Task, sandboxes: Sandboxes, *, gold: bool) -> Verdict:
             await task.setup(sandbox)
             if gold:
                 await task.apply_gold(sandbox)
-            return await task.verify(sandbox, partial(_fresh, sandboxes, sandbox))
+            return await task.verify(sandbox, partial(replacement, sandboxes, sandbox))
     except SandboxError as error:
         return _no_verdict(error.error_type, error)
     except Exception as error:
@@ -118,7 +118,7 @@ async def _try(task: Task, sandboxes: Sandboxes, *, gold: bool) -> Verdict:
 
 
 @contextlib.asynccontextmanager
-async def _fresh(
+async def replacement(
     sandboxes: Sandboxes, sandbox: Sandbox, template: str | None
 ) -> AsyncGenerator[Sandbox]:
     """Another sandbox, in the slot of the first one, which ends here: with one slot, or when many
@@ -138,6 +138,11 @@ class _Unrecorded(BoundRecorder):
     def bind(self, /, **ids: Any) -> BoundRecorder:
         """Itself."""
         return self
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """None."""
+        return {}
 
     def _put(self, name: str, fields: dict[str, Any]) -> None:
         pass

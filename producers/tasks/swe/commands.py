@@ -19,6 +19,7 @@ TEST_PATCH = ".rollbook.tests.diff"
 GOLD = ".rollbook.gold.diff"
 LOG = ".rollbook.log"
 RESULTS = ".rollbook.results"
+REPOSITORY = ".rollbook.git"
 
 BASE = "refs/rollbook/base"
 MAX_DIFF_BYTES = 16 << 20
@@ -28,16 +29,26 @@ DIFF_NOT_APPLIED = 41
 TESTS_NOT_RESTORED = 42
 """Exit codes of ours, beside those that git has."""
 
-_COMMIT = (
-    "git -c user.name=rollbook -c user.email=rollbook@localhost -c commit.gpgsign=false"
-    " commit --quiet --no-verify --allow-empty --message Base"
+_MAKE_BASE = (
+    f'git update-ref {BASE} "$(git -c user.name=rollbook -c user.email=rollbook@localhost'
+    ' commit-tree -m Base "$(git write-tree)")"'
 )
+"""Of what is in the index, without a parent."""
+_FORGET_HISTORY = f"""git init --quiet --bare ~/{REPOSITORY}
+git --git-dir ~/{REPOSITORY} fetch --quiet "file://$PWD" {BASE}:{BASE}
+rm -rf .git
+mv ~/{REPOSITORY} .git
+git config core.bare false
+git update-ref HEAD {BASE}
+git reset --quiet"""
+"""Of all commits and objects only the base stays."""
 
 
-def setup_command(instance: Instance) -> str:
+def setup_command(instance: Instance, *, history: bool = False) -> str:
     """Makes the base: the uploaded archive, or the commit in the image with what the image has
-    beside it, so that neither is taken for the policy's work."""
-    workdir, commit = instance.workdir, instance.base_commit
+    beside it, so that neither is taken for the policy's work. An image's history stays only with
+    `history`, where no policy is: it may hold the commit that made the bug, or the repair."""
+    workdir = instance.workdir
     if instance.image is None:
         steps = [
             f"mkdir -p {workdir}",
@@ -46,13 +57,21 @@ def setup_command(instance: Instance) -> str:
             f"rm ~/{ARCHIVE}",
             "git init --quiet",
             "git add --all --force",
+            _MAKE_BASE,
+            f"git update-ref HEAD {BASE}",
         ]
     else:
-        checkout = f"git checkout --quiet --force {shlex.quote(commit or 'HEAD')}"
-        fetched = f"{{ {checkout} 2>&- || {{ git fetch --quiet && {checkout}; }}; }}"
-        steps = [f"cd {workdir}", fetched, "git add --all"]
-    trusted = "git config --global --replace-all safe.directory '*'"
-    return " && ".join([trusted, *steps, _COMMIT, f"git update-ref {BASE} HEAD"])
+        commit = shlex.quote(instance.base_commit or "HEAD")
+        here = f"git checkout --quiet --force --detach {commit} 2>&-"
+        fetched = f"git fetch --quiet origin {commit}"
+        steps = [
+            f"cd {workdir}",
+            f"{{ {here} || {{ {fetched} && git checkout --quiet --force FETCH_HEAD; }}; }}",
+            "git add --all",
+            _MAKE_BASE,
+            *([] if history else _FORGET_HISTORY.splitlines()),
+        ]
+    return " && ".join(["git config --global --replace-all safe.directory '*'", *steps])
 
 
 def diff_command(instance: Instance) -> str:
@@ -73,8 +92,8 @@ def gold_command(instance: Instance) -> str:
 
 
 def apply_command(instance: Instance) -> str:
-    """Applies DIFF without the protected files, then brings the tests: those of the commit that
-    has them, and TEST_PATCH."""
+    """Applies DIFF without the protected files, then brings the tests: those that the base's last
+    commit removed, and TEST_PATCH."""
     patterns = protected_patterns(instance.tests, instance.test_patch)
     excluded = " ".join(shlex.quote(f"--exclude={pattern}") for pattern in patterns)
     files = " ".join(shlex.quote(file) for file in test_files(instance.tests))
@@ -84,9 +103,8 @@ def apply_command(instance: Instance) -> str:
         f"    git apply --whitespace=nowarn {excluded} ~/{DIFF} || exit {DIFF_NOT_APPLIED}",
         "fi",
     ]
-    if instance.tests_commit:
-        commit = shlex.quote(instance.tests_commit)
-        lines += [f"git checkout --quiet {commit} -- {files} || exit {TESTS_NOT_RESTORED}"]
+    if instance.tests_removed:
+        lines += [f"git checkout --quiet HEAD~1 -- {files} || exit {TESTS_NOT_RESTORED}"]
     lines += [
         f"if [ -s ~/{TEST_PATCH} ]; then",
         f"    git apply --whitespace=nowarn ~/{TEST_PATCH} || exit {TESTS_NOT_RESTORED}",

@@ -53,8 +53,8 @@ class Instance:
     """Whether the gold change is `patch` taken back, as in SWE-smith."""
     test_patch: str
     """A diff that brings the tests; may be empty."""
-    tests_commit: str | None
-    """Commit that has the tests, where the base has them removed (SWE-smith); null: the base."""
+    tests_removed: bool
+    """Whether the base's last commit removed the failing tests' files, as in SWE-smith."""
     fail_to_pass: tuple[str, ...]
     """Tests that fail at the base and pass with the gold patch; at least one."""
     pass_to_pass: tuple[str, ...]
@@ -125,7 +125,7 @@ def read_instance(row: Any, place: str, folder: Path) -> Instance:
         patch=fields.text("patch"),
         reversed_patch=smith,
         test_patch=fields.optional("test_patch") or "",
-        tests_commit=f"{base_commit}~1" if smith and not fields.optional("base_commit") else None,
+        tests_removed=smith and fields.optional("base_commit") is None,
         fail_to_pass=fail_to_pass,
         pass_to_pass=fields.tests("PASS_TO_PASS", command),
         image=image,

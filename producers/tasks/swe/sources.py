@@ -1,7 +1,7 @@
 """Repositories that are uploaded into a sandbox: a git repository or a folder on this machine.
 
 Invariant: only the base commit's files are uploaded, without history, so the commit that fixed the
-problem is nowhere in the sandbox. (The history inside an image is the image's own affair.)
+problem is nowhere in the sandbox.
 """
 
 from __future__ import annotations

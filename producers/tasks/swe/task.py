@@ -93,7 +93,7 @@ class SweTask:
         """Digest of the statement, the tests and the repository."""
         one = self.instance
         parts = [VERSION, one.statement, one.test_patch, one.tests, one.test_command]
-        place = [one.image, one.base_commit, one.tests_commit, self.source_digest, one.workdir]
+        place = [one.image, one.base_commit, one.tests_removed, self.source_digest, one.workdir]
         return hashlib.sha256(json.dumps([*parts, *place]).encode()).hexdigest()
 
     @property
@@ -121,12 +121,16 @@ class SweTask:
         return BashScaffold(self.instance, self.chat)
 
     async def setup(self, sandbox: Sandbox) -> None:
-        """Make the base."""
+        """Make the base, without history."""
+        await self._make_base(sandbox, history=False)
+
+    async def _make_base(self, sandbox: Sandbox, *, history: bool) -> None:
         one = self.instance
         if one.source is not None:
             archive = await asyncio.to_thread(archive_of, one.source, one.base_commit)
             await sandbox.write(ARCHIVE, archive)
-        result = await sandbox.run(setup_command(one), timeout_s=STEP_TIMEOUT_S)
+        command = setup_command(one, history=history)
+        result = await sandbox.run(command, timeout_s=STEP_TIMEOUT_S)
         self._require(result, "the repository could not be set up")
 
     async def apply_gold(self, sandbox: Sandbox) -> None:
@@ -149,7 +153,7 @@ class SweTask:
         diff = await sandbox.read(DIFF)
         async with open_sandbox(self.template) as fresh:
             try:
-                await self.setup(fresh)
+                await self._make_base(fresh, history=True)
                 return await self._test(diff, fresh)
             except TaskError as error:
                 return Verdict(
