@@ -61,9 +61,8 @@ class RunState:
     def __init__(self, run_id: str, settings: AssemblerSettings, peers: Peers) -> None:
         self.run_id = run_id
         self.settings = settings
-        self.kind: RunKind | None = None
-        """Null: the run's declaration hasn't been read."""
         self.model: str | None = None
+        self.kind: RunKind | None = None  # its declaration hasn't been read
         self.groups: dict[str, GroupState] = {}
         """Open and queued ones."""
         self.queue: dict[str, Queued] = {}
@@ -95,8 +94,7 @@ class RunState:
         self.of_step: dict[int, StepGroups] = {}
         """Step -> groups sampled for it, for steps that have no batch yet."""
         self._counted: list[tuple[int, str, int]] = []
-        self._place = TopicPartition("events", 0)
-        self._offset = 0
+        self._place, self._offset = TopicPartition("events", 0), 0
 
     @property
     def untaken(self) -> list[Assembled]:
@@ -106,11 +104,11 @@ class RunState:
     @property
     def room(self) -> int:
         """How many further groups may be decided for a batch."""
-        waiting = sum(len(batch.fact.group_ids) for batch in self.untaken)
-        return self.settings.untaken_groups_bound - len(self.queue) - waiting
+        waiting = len(self.queue) + sum(len(batch.fact.group_ids) for batch in self.untaken)
+        return self.settings.untaken_groups_bound - waiting
 
     def take_event(self, partition: int, offset: int, log_time_us: int, fact: Fact) -> None:
-        """A fact was read. Pulses of producers are told apart from no run."""
+        """A fact was read; of other runs only that its producer lives."""
         self.clock.read(log_time_us)
         self._place, self._offset = TopicPartition("events", partition), offset
         self.leases.seen(fact.incarnation, log_time_us)
@@ -190,8 +188,8 @@ class RunState:
     def _opened(self, group: GroupState, fact: GroupOpened) -> None:
         step = fact.target_step
         if group.opened is None and step is not None and step > self.last_step:
-            of_step = self.of_step.get(step, StepGroups(0, 0))
-            self.of_step[step] = StepGroups(of_step.opened + 1, of_step.undecided + 1)
+            of = self.of_step.get(step, StepGroups(0, 0))
+            self.of_step[step] = StepGroups(of.opened + 1, of.undecided + 1)
         group.open(fact)
         self.touched[group.group_id] = None
 
@@ -225,13 +223,19 @@ class RunState:
         deadline_us = since_us + int(self.settings.group_deadline_s * 1e6)
         heapq.heappush(self.deadlines, (deadline_us, group_id))
 
+    def resume(self, newest: BatchAssembled) -> None:
+        """What the newest batch says of all that came before it."""
+        self.kind = self.kind or RunKind.TRAIN
+        self.last_step = max(self.last_step, newest.step or 0)
+        self.clock.read(to_micros(newest.cut.log_time))
+        if newest.cut.policy_version is not None:
+            self.versions.published(newest.cut.policy_version)
+
     def _declared(self, fact: RunDeclared) -> None:
         self.kind, self.model = fact.kind, fact.model
 
     def _assembled(self, fact: BatchAssembled) -> None:
-        self.clock.read(to_micros(fact.cut.log_time))
-        self.kind = self.kind or RunKind.TRAIN
-        self.last_step = max(self.last_step, fact.step or 0)
+        self.resume(fact)
         decisions: dict[TopicPartition, int] = {}
         for group_id in fact.group_ids:
             if (queued := self.queue.get(group_id)) is not None:
@@ -239,16 +243,13 @@ class RunState:
                 decisions[place] = max(queued.offset, decisions.get(place, 0))
             self.close(group_id)
         self.batches[fact.batch_id] = Assembled(fact, self._place, self._offset, decisions)
-        if fact.cut.policy_version is not None:
-            self.versions.published(fact.cut.policy_version)
         self.of_step = {step: of for step, of in self.of_step.items() if step > self.last_step}
         for _, group_id, partition in [e for e in self._counted if e[0] <= self.last_step]:
             self.low_water.release(group_id, partition)
         self._counted = [each for each in self._counted if each[0] > self.last_step]
 
     def _taken(self, fact: StepCompleted | BatchRefused) -> None:
-        batch = self.batches.get(fact.batch_id or "")
-        if batch is not None:
+        if (batch := self.batches.get(fact.batch_id or "")) is not None:
             batch.taken = True
 
     def due(self, now: Now) -> list[str]:
@@ -269,9 +270,8 @@ class RunState:
 
     def forget_batches(self, low_water: Positions) -> None:
         """Drop what a restart from `low_water` would not see of batches either."""
-        for batch in list(self.batches.values()):
-            if self.low_water.forgotten(low_water, batch):
-                del self.batches[batch.fact.batch_id]
+        for batch in [b for b in self.batches.values() if self.low_water.forgotten(low_water, b)]:
+            del self.batches[batch.fact.batch_id]
 
     def _version(self, fact: WeightsPublished | TrainerStarted) -> None:
         if fact.policy_version is not None:

@@ -1,0 +1,232 @@
+"""The assembler of one run: log -> decisions and batches -> log.
+
+    read events and tokens ─▶ RunState ─▶ plan ─▶ facts and batch ─▶ one fenced append ─┐
+              ▲                                                                       │
+              └──────────────────────── read back ◀────────────────────────────────────┘
+
+Invariants:
+
+1. Recorded decisions are authoritative. It decides nothing before it has read the log to its end
+   behind its own fence, and nothing more before it has read back what it appended; so it may be
+   killed at any moment, and no group is decided twice.
+2. The facts of a cut and the batch that they announce are one append: all or nothing.
+3. There is one assembler for a run. A newer one fences this one, which then ends with Fenced.
+4. Groups that can't be decided for lack of room wait, and nothing is lost by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from consumers.assembling.cut import Now, cut_of
+from consumers.assembling.low_water import find_low_water
+from consumers.assembling.plan import Plan, context_of, looked, plan
+from consumers.assembling.publish import drafts_of
+from consumers.assembling.reading import feed
+from consumers.assembling.run_state import RunState
+from consumers.assembling.settings import AssemblerSettings
+from consumers.batches import digests_of, training_batch
+from consumers.fenced_recorder import FencedRecorder
+from consumers.payloads import fetch
+from ledger.batch_log import records_of
+from ledger.facts.lists import GroupDecision, RunKind
+from ledger.judgement import Peers, load_rules
+from ledger.log import EventLog, LogError, LogUnavailable, Positions, Reader, Record
+from ledger.wire.encoder import now_us
+
+logger = logging.getLogger(__name__)
+
+PRODUCER = "assembler"
+POLL_S = 0.1
+MAX_RECORDS = 2_000
+"""One poll; payloads are large."""
+TICK_S = 1.0
+"""How often the log's end is asked for, and time is let pass."""
+READ_BACK_S = 120.0
+"""What was appended is read back within this, or something is wrong with the log."""
+
+
+@dataclass(slots=True)
+class Done:
+    """What an assembler did."""
+
+    decided: int = 0
+    """Groups, those dropped from the queue again included."""
+    dropped: int = 0
+    """Of these, groups dropped."""
+    batches: int = 0
+    refills: int = 0
+
+
+class Assembler:
+    """Decides the groups of one run and assembles its batches. Used by one thread."""
+
+    def __init__(self, log: EventLog, run_id: str, settings: AssemblerSettings) -> None:
+        """Raises RulesError for a rule set that there isn't."""
+        self._log = log
+        self._run_id = run_id
+        self._settings = settings
+        self._rules = load_rules(settings.rules)
+        self._state = RunState(run_id, settings, Peers())
+        self._ends: Positions = {}
+        self._next_tick = 0.0
+        self._read_back_by = time.monotonic() + READ_BACK_S
+        self.done = Done()
+
+    def run(
+        self, stop: threading.Event, *, follow: bool, ready: Callable[[], None] | None = None
+    ) -> None:
+        """Decide what can be decided; with `follow`, go on until `stop`. `ready` is called once
+        the log has been read to its end.
+
+        Raises Fenced when a newer assembler of the run exists, LogUnavailable when the log is away
+        at the start, LogError for a run that has no groups to decide."""
+        recorder = FencedRecorder(self._log, PRODUCER, self._run_id)
+        try:
+            positions, newest = find_low_water(self._log, self._run_id, now_us())
+            if newest is not None:
+                self._state.resume(newest)
+            self._state.low_water.passed(0, positions)
+            with self._log.reader(positions) as reader:
+                self._read_to_end(reader, recorder, stop)
+                self._check_kind(follow)
+                if ready is not None and not stop.is_set():
+                    ready()
+                self._follow(reader, recorder, stop, follow)
+            recorder.close()
+        except BaseException:
+            recorder.abandon()
+            raise
+
+    def _follow(
+        self, reader: Reader, recorder: FencedRecorder, stop: threading.Event, follow: bool
+    ) -> None:
+        while not stop.is_set():
+            if recorder.in_doubt:
+                self._clear_up(reader, recorder, stop)
+                continue
+            self._read(reader, recorder)
+            self._tick(reader)
+            recorder.pulse()
+            if recorder.unread:
+                if time.monotonic() > self._read_back_by:
+                    raise LogError(f"what {recorder.name} appended can't be read back")
+                continue
+            self._read_back_by = time.monotonic() + READ_BACK_S
+            if not self._decide(reader, recorder) and not follow and self._at_end(reader):
+                break
+
+    def _decide(self, reader: Reader, recorder: FencedRecorder) -> bool:
+        """Append what can be decided by what was read; whether there was anything."""
+        state = self._state
+        if state.kind is None:
+            return False
+        now = state.clock.now(time.monotonic(), self._settings.lease_s)
+        silent = state.leases.silent(now, self._settings.lease_s)
+        due = [*state.due(now), *sorted(state.leases.newly_bereft(silent))]
+        found = plan(state, context_of(state, self._rules, now, silent), due)
+        looked(state, found)
+        self._tell_problems()
+        if not found:
+            return False
+        self._append(found, now, reader.positions, recorder)
+        return True
+
+    def _append(
+        self, found: Plan, now: Now, positions: Positions, recorder: FencedRecorder
+    ) -> None:
+        state = self._state
+        cut = cut_of(positions, now, state.versions.newest, self._settings)
+        low_water = state.low_water.positions(positions, state.batches.values())
+        records: list[Record] = []
+        if found.batch is not None:
+            payloads = fetch(self._log, state.tokens, digests_of(found.batch))
+            version = state.versions.newest
+            batch = training_batch(
+                self._run_id, state.model, found.batch, payloads, version, self._settings
+            )
+            records = records_of(batch)
+            state.forget_batches(low_water)
+        recorder.append(drafts_of(state, found, self._rules, cut, low_water), records)
+        self._count(found)
+
+    def _read(self, reader: Reader, recorder: FencedRecorder) -> None:
+        try:
+            for batch in reader.poll(POLL_S, MAX_RECORDS):
+                feed(self._state, batch, recorder.read_back)
+        except LogUnavailable as error:
+            logger.warning("waiting for the log: %s", error)
+            self._state.clock.broken()
+            time.sleep(TICK_S)
+
+    def _read_to_end(self, reader: Reader, recorder: FencedRecorder, stop: threading.Event) -> None:
+        """Read everything that the log has now, unless stopped. Raises LogUnavailable."""
+        ends = self._log.end_positions("events") | self._log.end_positions("tokens")
+        while not stop.is_set() and any(reader.positions[at] < end for at, end in ends.items()):
+            for batch in reader.poll(POLL_S, MAX_RECORDS):
+                feed(self._state, batch, recorder.read_back)
+
+    def _at_end(self, reader: Reader) -> bool:
+        ends = self._log.end_positions("events") | self._log.end_positions("tokens")
+        return all(reader.positions[place] >= end for place, end in ends.items())
+
+    def _clear_up(self, reader: Reader, recorder: FencedRecorder, stop: threading.Event) -> None:
+        """Find out what became of an append, and repeat it if it is not in the log."""
+        self._state.clock.broken()
+        try:
+            if recorder.settle():
+                self._read_to_end(reader, recorder, stop)
+                if not stop.is_set():
+                    recorder.resolve()
+                return
+        except LogUnavailable as error:
+            logger.warning("waiting for the log: %s", error)
+        stop.wait(TICK_S)
+
+    def _tick(self, reader: Reader) -> None:
+        if time.monotonic() < self._next_tick:
+            return
+        self._next_tick = time.monotonic() + TICK_S
+        state, positions = self._state, reader.positions
+        try:
+            ends = self._log.end_positions("events") | self._log.end_positions("tokens")
+        except LogUnavailable as error:
+            logger.warning("waiting for the log: %s", error)
+            state.clock.broken()
+            return
+        # By the end as of the last look: a busy log is always a little ahead.
+        if all(positions[place] >= end for place, end in self._ends.items()):
+            state.clock.caught_up(time.monotonic())
+        else:
+            state.clock.broken()
+        self._ends = ends
+        state.low_water.passed(state.clock.us, positions)
+        state.forget_evidence()
+        self._tell_problems()
+
+    def _check_kind(self, follow: bool) -> None:
+        kind = self._state.kind
+        if kind is RunKind.SFT:
+            raise LogError(f"run {self._run_id} is an SFT run: it has no groups to decide")
+        if kind is None:
+            if not follow:
+                raise LogError(f"run {self._run_id} is not declared in this log (run_declared)")
+            logger.warning("run %s is not declared yet: waiting for it", self._run_id)
+
+    def _tell_problems(self) -> None:
+        for problem in self._state.problems:
+            logger.warning("refused: %s", problem)
+        self._state.problems.clear()
+
+    def _count(self, found: Plan) -> None:
+        verdicts = [verdict for _, verdict in found.verdicts]
+        self.done.decided += len(verdicts) + len(found.dropped)
+        self.done.dropped += len(found.dropped) + sum(
+            verdict.decision is GroupDecision.DROPPED for verdict in verdicts
+        )
+        self.done.batches += found.batch is not None
+        self.done.refills += len(found.refills)
