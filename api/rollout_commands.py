@@ -129,13 +129,12 @@ def _plan(
     spec: str, caps: dict[str, Any], temperature: float, sandbox_url: str | None, slots: int
 ) -> Plan:
     """A plan with everything but its size."""
-    from producers.engine import Sampling
-    from producers.tasks.load import load_tasks
-
     from producers.action_loop import AgentSettings
     from producers.campaign import Plan
+    from producers.engine import Sampling
     from producers.sandboxes.settings import SandboxSettings
     from producers.scope import RunScope
+    from producers.tasks.load import load_tasks
 
     tasks = load_tasks(spec)
     given = {name: value for name, value in caps.items() if value is not None}

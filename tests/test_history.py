@@ -1,4 +1,4 @@
-"""The tokens of an attempt: payloads are deltas, and a segment's payloads are its whole sequence."""
+"""The tokens of an attempt: payloads are deltas; those of a segment are its whole sequence."""
 
 from __future__ import annotations
 
