@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -110,7 +110,7 @@ class StepGroups:
 def outdated_in(
     queue: Iterable[Queued],
     policy_version: int | None,
-    orphaned: frozenset[int],
+    orphaned: Set[int],
     settings: AssemblerSettings,
 ) -> list[Dropped]:
     """Groups of the queue whose tokens aren't fit for training any more."""

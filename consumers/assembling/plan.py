@@ -115,9 +115,7 @@ def plan(state: RunState, context: Context, due: Iterable[str] = ()) -> Plan:
 
 def _plan_batch(state: RunState, context: Context, found: Plan) -> None:
     queue = sorted(state.queue.values(), key=_order)
-    found.dropped = outdated_in(
-        queue, context.policy_version, frozenset(context.orphaned), state.settings
-    )
+    found.dropped = outdated_in(queue, context.policy_version, context.orphaned, state.settings)
     gone = {each.queued.group.group_id for each in found.dropped}
     left = [each for each in queue if each.group.group_id not in gone]
     found.batch = next_batch(
