@@ -222,8 +222,6 @@ class TaskSet:
     """Name and version of the scaffold."""
     caps: Caps
     """Limits that fit these tasks."""
-    action_tokens: int | None = None
-    """An action is exactly this many tokens; null: it ends with a stop token."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end a turn."""
     action_tokens: int | None = None
