@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from benchmarks.measured import Measured, middle, paired, paired_cpu
 from benchmarks.report import Row, progress
-from benchmarks.stage import PEER_PYTHON, Stage, alternate, fill
+from benchmarks.stage import FILL_CHUNK, PEER_PYTHON, Stage, alternate, fill
 from benchmarks.workload import Maker
 from ledger.kafka.settings import parse
 from ledger.kafka.topics import topic_name
 
 CALL_LIMIT_US = 10.0
 TRAJECTORY_LIMIT_US = 300.0
-REPLAYS = (100_000, 1_000_000)
-"""Facts of the shorter and the longer replay of one log."""
+REPLAYS = (0.5, 5)
+"""The shorter and the longer replay of one log, in `facts`: 100,000 and 1,000,000 by default."""
 
 
 def call(stage: Stage, facts: int, rounds: int) -> list[Row]:
@@ -126,9 +126,9 @@ def sqlite(stage: Stage, facts: int, rounds: int) -> list[Row]:
 
 def replay(stage: Stage, facts: int, rounds: int) -> list[Row]:
     """5. The same log replayed up to its first tenth, and whole."""
-    del facts  # the target names its own sizes
     progress("5. replay")
-    short, long = REPLAYS
+    # A log's end is known only behind whole chunks of what it is filled with.
+    short, long = (max(1, round(part * facts / FILL_CHUNK)) * FILL_CHUNK for part in REPLAYS)
     url = stage.kafka("replay")
     until = fill(url, Maker(stage.seed).run(long), at=short)
 

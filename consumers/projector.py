@@ -101,7 +101,7 @@ class Projector:
         total = sum(target.values()) - sum(start.values()) if target else 0
         while not stop.is_set():
             positions = reader.positions
-            if target is not None and all(positions[at] >= target[at] for at in target):
+            if target is not None and _reached(positions, target):
                 break
             batches = self._fill(reader, positions, target)
             if not batches and reader.positions == positions:
@@ -135,6 +135,8 @@ class Projector:
             size += sum(sum(map(len, batch.values)) for batch in batches)
             if not batches or (patient and time.monotonic() >= deadline):
                 break
+            if target is not None and _reached(reader.positions, target):
+                break  # what lies behind it would be read for nothing
         return filled
 
     def _insert_loop(self) -> None:
@@ -147,6 +149,10 @@ class Projector:
                 self._failure = error
             else:
                 self.inserted = self.inserted + done
+
+
+def _reached(positions: Positions, target: Positions) -> bool:
+    return all(positions[place] >= end for place, end in target.items())
 
 
 def chunk_records(positions: Positions, target: Positions) -> int:

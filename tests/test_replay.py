@@ -11,11 +11,13 @@ import duckdb
 import pytest
 
 from api.book_commands import parse_until
+from consumers import projector
 from consumers.rebuild import project, rebuild
 from ledger.book import Book, BookError, BookInUse
 from ledger.facts import FACTS
-from ledger.log import EventLog, TopicPartition
+from ledger.log import EventLog, RecordBatch, TopicPartition
 from ledger.open_log import open_log
+from ledger.sqlite.reader import SqliteReader
 from tests.books import append, differing_tables, numbered, rows
 from tests.builders import a_fact, a_turn, an_id
 
@@ -46,6 +48,25 @@ def test_replay_until_a_position_has_what_lies_before_it(sqlite_url: str, tmp_pa
         assert rows(book, "SELECT next_offset FROM positions") == [(4,)]
         project(log, book)  # it goes on from there
         assert rows(book, "SELECT max(turn_no) FROM turn_completed") == [(9,)]
+
+
+def test_replay_until_a_position_reads_no_further_than_the_poll_that_reaches_it(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projector, "POLL_RECORDS", 10)
+    polled: list[int] = []
+    poll = SqliteReader.poll
+
+    def counted(self: SqliteReader, timeout_s: float, max_records: int) -> list[RecordBatch]:
+        batches = poll(self, timeout_s, max_records)
+        polled.extend(map(len, batches))
+        return batches
+
+    monkeypatch.setattr(SqliteReader, "poll", counted)
+    with open_log(sqlite_url) as log:
+        append(log, numbered([a_turn(i) for i in range(50)]))
+        done = rebuild(log, tmp_path / "book", parse_until(log, "events/0:14"))
+    assert (done.facts, polled) == (14, [10, 10])
 
 
 def test_replay_until_a_time_has_what_was_appended_before_it(log_url: str, tmp_path: Path) -> None:
