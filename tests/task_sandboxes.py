@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sysconfig
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,11 @@ def write_template(folder: Path, name: str = PYTEST_TEMPLATE) -> Path:
 
 
 @contextmanager
-def local_sandboxes(folder: Path, templates: Path) -> Iterator[SandboxSettings]:
+def local_sandboxes(
+    folder: Path, templates: Path, faults: Sequence[str] = ()
+) -> Iterator[SandboxSettings]:
     """A server while it is needed."""
-    server = LocalE2B(folder, templates=templates, slots=8, unsafe=True)
+    server = LocalE2B(folder, templates=templates, slots=8, unsafe=True, faults=faults)
     url = server.start()
     try:
         yield SandboxSettings(
