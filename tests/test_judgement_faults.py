@@ -22,6 +22,7 @@ from tests.attempts import (
     reward,
     said,
     sandbox_failed,
+    turn_failed,
 )
 from tests.builders import AT
 
@@ -218,3 +219,18 @@ def test_the_sandboxs_own_account_speaks_for_the_command_that_met_the_loss() -> 
     judgement = judged(attempt)
     assert {each.error_class for each in judgement.errors} == {"sandbox_lost_idle"}
     assert len(judgement.errors) == 2
+
+
+def test_an_error_that_was_outlived_elsewhere_is_not_taken_for_the_one_that_ended_it() -> None:
+    attempt = an_attempt(
+        finished("error", "tool", error_type="Timeout", turns_failed=1),
+        turn_failed("Timeout", "prefill", seed=1),
+        reward(0.0),
+    )
+    assert said(attempt) == ("timeout", "policy", None)
+
+
+def test_a_loss_that_was_met_in_another_stage_is_judged_by_the_sandboxs_own_account() -> None:
+    end = finished("error", "model", error_type="SandboxNotRunningException")
+    attempt = an_attempt(end, sandbox_failed(in_command=True))
+    assert said(attempt)[:2] == ("sandbox_lost_in_command", "policy")

@@ -98,8 +98,15 @@ ErrorFact = SandboxFailed | TurnFailed | ToolCallCompleted | RewardAssigned
 
 def _matching(errors: list[Observed], end: TrajectoryFinished) -> Observed | None:
     """The error that ended the attempt, where a fact of its own tells more of it: of the same raw
-    name, at the same stage if there is one, a sandbox's own account first, the latest."""
-    same = [each for each in errors if each.error_type == end.error_type]
+    name, at the same stage if there is one, a sandbox's own account first, the latest. One of
+    another stage was outlived, unless it is a sandbox's: where that was lost and where the loss was
+    met may differ."""
+    same = [
+        each
+        for each in errors
+        if each.error_type == end.error_type
+        and (end.stage in (None, each.stage) or isinstance(each.fact, SandboxFailed))
+    ]
     return max(
         enumerate(same),
         key=lambda each: (
