@@ -16,23 +16,24 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ledger.attempt import NOTHING, Attempt, BadFact
-from ledger.avro import DecodeError, decode, writer_schema_of
+from ledger.avro import DecodeError, decode_datum, writer_schema_of
 from ledger.facts import (
     Fact,
     GroupOpened,
     TaskValidated,
+    ToolCallCompleted,
     TrajectoryFact,
     TrajectoryJudged,
+    TurnCompleted,
 )
 from ledger.judgement import Judgement, Peers, RuleSet, judge, judgement_fact_fields
 from ledger.log import EventLog, LogError, RecordBatch
+from ledger.wire.checks import Datum
 from ledger.wire.encoder import Draft, FactEncoder, now_us
+from ledger.wire.objects import build
 
 CHUNK = 2_000
 """Facts that are read, and judgements that are appended, at once."""
-
-_TURNS_KEPT = 16
-"""Judgement needs no turns but the first; more of them are dropped now and then."""
 
 Progress = Callable[[int, int], None]
 """(records read, records in all)"""
@@ -127,17 +128,28 @@ class _Reading:
         for offset, log_time_us, value in columns:
             try:
                 if _matters(writer_schema_of(value).wire.cls):
-                    self._fact(decode(value), log_time_us)  # type: ignore[arg-type]
+                    wire, datum = decode_datum(value)
+                    if self._tells_more(wire.cls, datum):
+                        self._fact(build(wire.cls, datum), log_time_us)
             except (DecodeError, BadFact) as error:
                 unreadable.append(f"{batch.topic}/{batch.partition} offset {offset}: {error}")
+
+    def _tells_more(self, cls: type, datum: Datum) -> bool:
+        """False for the bulk of a log, which no judgement depends on: tool calls that went well,
+        and turns behind the first one with a token. Making objects of them takes most of the
+        time."""
+        if cls is ToolCallCompleted:
+            return datum["error_type"] is not None
+        if cls is TurnCompleted:
+            first = self.attempts.get(datum["trajectory_id"], NOTHING).first_token_turn
+            return first is None or datum["turn_no"] < first
+        return True
 
     def _fact(self, fact: Fact, log_time_us: int) -> None:
         self.peers.see(fact)
         if not isinstance(fact, TrajectoryFact) or self._run_id not in (None, fact.run_id):
             return
         attempt = self.attempts.get(fact.trajectory_id, NOTHING).with_fact(fact, log_time_us)
-        if len(attempt.turns) > _TURNS_KEPT:
-            attempt = attempt.without_turns()
         if attempt is not NOTHING:
             self.attempts[fact.trajectory_id] = attempt
         if (

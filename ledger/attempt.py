@@ -104,7 +104,7 @@ class Attempt(NamedTuple):
     turns: tuple[Turn, ...] = ()
     """Completed turns in the order read."""
     turns_seen: int = 0
-    """Bit n: turn n has completed. Outlives `without_turns`."""
+    """Bit n: turn n has completed."""
     first_token_turn: int | None = None
     """The first turn in which the policy sampled a token; null: none has been read."""
     turns_failed: tuple[TurnFailed, ...] = ()
@@ -145,10 +145,6 @@ class Attempt(NamedTuple):
     def abandon(self, why: Abandonment) -> Attempt:
         """The same attempt, ended by the lease reaper."""
         return self._replace(abandoned=why)
-
-    def without_turns(self) -> Attempt:
-        """The same attempt without `turns`: enough to judge it, in less memory."""
-        return self._replace(turns=())
 
     @property
     def ended(self) -> bool:
