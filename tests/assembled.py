@@ -7,17 +7,18 @@ Desk(settings).read(*told).decide()  what the assembler would append, read back 
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from consumers.assembling.cut import Now, cut_of
+from consumers.assembling.cut import Now, cut_of, places_of
 from consumers.assembling.plan import context_of, looked, plan
 from consumers.assembling.publish import drafts_of
 from consumers.assembling.run_state import RunState
 from consumers.assembling.settings import AssemblerSettings
 from ledger.avro import decode
-from ledger.facts import Fact, GroupDecided, VersionSpan
+from ledger.facts import BatchAssembled, Fact, GroupDecided, VersionSpan
 from ledger.facts.lists import RunKind, StopReason
 from ledger.judgement import Peers, load_rules
 from ledger.log import TopicPartition
@@ -158,6 +159,8 @@ class Desk:
         self.settled = False
         self.appended: list[Any] = []
         """Everything decided so far."""
+        self.records: list[tuple[TopicPartition, int, int, Told]] = []
+        """Everything read so far, with its place and time."""
 
     def read(self, *told: Told) -> Desk:
         """Read facts and payloads, a second of the log's clock for each."""
@@ -169,11 +172,40 @@ class Desk:
             place = TopicPartition(topic, int(key[:4], 16) % self.partitions)
             offset = self.ends.get(place, 0)
             self.ends[place] = offset + 1
-            if isinstance(each, TurnTokens):
-                self.state.take_tokens(place.partition, offset, self.time_us, each)
-            else:
-                self.state.take_event(place.partition, offset, self.time_us, each)
+            self.records.append((place, offset, self.time_us, each))
+            self._take(place, offset, self.time_us, each)
+        self.state.low_water.passed(self.state.clock.us, dict(self.ends))
         return self
+
+    def _take(self, place: TopicPartition, offset: int, at_us: int, told: Told) -> None:
+        if isinstance(told, TurnTokens):
+            self.state.take_tokens(place.partition, offset, at_us, told)
+        else:
+            self.state.take_event(place.partition, offset, at_us, told)
+
+    def killed(self, chance: random.Random) -> Desk:
+        """Another assembler that reads from the low-water of the newest batch to the end, one
+        partition ahead of the other as chance has it."""
+        heir = Desk(self.state.settings, self.partitions)
+        heir.ends, heir.time_us, heir.records = dict(self.ends), self.time_us, self.records
+        heir.appended = self.appended
+        batches = [fact for fact in self.appended if isinstance(fact, BatchAssembled)]
+        low: dict[TopicPartition, int] = {}
+        if batches:
+            heir.state.resume(batches[-1])
+            low = places_of(batches[-1].low_water)
+        heir.state.low_water.passed(0, {place: low.get(place, 0) for place in self.ends})
+        left: dict[TopicPartition, list[Any]] = {}
+        for record in reversed(self.records):
+            if record[1] >= low.get(record[0], 0):
+                left.setdefault(record[0], []).append(record)
+        while left:
+            place = chance.choice(sorted(left))
+            heir._take(*left[place].pop())
+            if not left[place]:
+                del left[place]
+        heir.state.low_water.passed(heir.state.clock.us, dict(heir.ends))
+        return heir
 
     def wait(self, seconds: float) -> Desk:
         """Time passes by the log's clock, and the log has been read to its end for a lease."""
@@ -213,6 +245,7 @@ class Desk:
             return []
         cut = cut_of(self.ends, now, self.state.versions.newest, self.state.settings)
         low_water = self.state.low_water.positions(dict(self.ends), self.state.batches.values())
+        self.state.forget_batches(low_water)
         encoded = self.encoder.encode(drafts_of(self.state, found, self.rules, cut, low_water))
         assert encoded.refused == []
         return [decode(record.value) for record in encoded.events]

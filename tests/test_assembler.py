@@ -81,7 +81,7 @@ def test_deciding_again_finds_nothing_to_decide(log_url: str) -> None:
         assert assemble(log).done.decided == 0
         write(log, a_group(3, [1, 0]))
         assert assemble(log).done.batches == 1
-        assert facts(log, GroupDecided)[:3] == decided
+        assert [fact for fact in facts(log, GroupDecided) if fact in decided] == decided
         batches = [taken.batch for taken in read_batches(log, RUN)]
     assert [batch.step for batch in batches] == [1, 2]
     taken = [group for batch in batches for group in batch.group_ids]

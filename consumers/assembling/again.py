@@ -127,7 +127,7 @@ def _batch_again(state: RunState, context: Context) -> str | None:
     out = outdated_in(queue, context.policy_version, context.orphaned, settings)
     gone = {each.queued.group.group_id for each in out}
     left = [each for each in queue if each.group.group_id not in gone]
-    batch = next_batch(left, state.last_step, len(state.untaken), state.of_step, settings)
+    batch = next_batch(left, state.steps.last, len(state.untaken), state.steps.counts, settings)
     return None if batch is None else batch.sha256(settings.sha256)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from consumers.assembling.cut import places_of
@@ -38,10 +38,16 @@ class Assembled:
     place: TopicPartition
     offset: int
     """Of its `batch_assembled`."""
-    decisions: dict[TopicPartition, int]
-    """Partition -> offset of the last decision about one of its groups."""
+    decisions: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    """Partition -> offset of the last decision about one of its groups, as far as they were
+    read."""
     taken: bool = False
     """Whether the trainer has trained on it, or refused it."""
+
+    def decided_at(self, partition: int, offset: int) -> None:
+        """A decision about one of its groups lies there."""
+        place = TopicPartition("events", partition)
+        self.decisions[place] = max(offset, self.decisions.get(place, 0))
 
 
 class LowWater:

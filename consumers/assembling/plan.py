@@ -72,7 +72,7 @@ def context_of(
         kind=state.kind,
         policy_version=state.versions.newest,
         orphaned=state.versions.orphaned,
-        last_step=state.last_step,
+        last_step=state.steps.last,
         now=now,
         silent=silent,
         last_seen_us=state.leases.last_seen_us,
@@ -119,7 +119,7 @@ def _plan_batch(state: RunState, context: Context, found: Plan) -> None:
     gone = {each.queued.group.group_id for each in found.dropped}
     left = [each for each in queue if each.group.group_id not in gone]
     found.batch = next_batch(
-        left, state.last_step, len(state.untaken), state.of_step, state.settings
+        left, state.steps.last, len(state.untaken), state.steps.counts, state.settings
     )
     if found.batch is not None:
         found.dropped += [Dropped(each, DropReason.OVER_SAMPLED) for each in found.batch.surplus]

@@ -16,13 +16,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
-from consumers.assembling.batching import Queued, StepGroups
+from consumers.assembling.batching import Queued
 from consumers.assembling.cut import LogClock, Now, moment
 from consumers.assembling.group_state import GroupState, problem_of_reward
 from consumers.assembling.leases import Leases
 from consumers.assembling.low_water import Assembled, LowWater
 from consumers.assembling.members import versions_of
 from consumers.assembling.settings import AssemblerSettings
+from consumers.assembling.steps import Steps
 from consumers.assembling.token_index import TokenIndex
 from consumers.assembling.versions import PolicyVersions
 from ledger.attempt import BadFact
@@ -69,8 +70,7 @@ class RunState:
         """Decided for a batch, in none yet."""
         self.batches: dict[str, Assembled] = {}
         """By id, in the order of their steps; those that still matter."""
-        self.last_step = 0
-        """The step of the newest batch; 0: there is none."""
+        self.steps = Steps()
         self.tokens = TokenIndex(settings.vocabulary_size)
         self.peers = peers
         self.leases = Leases()
@@ -91,9 +91,6 @@ class RunState:
         self._closed: OrderedDict[str, None] = OrderedDict()
         self._done_at: deque[tuple[int, str]] = deque()
         self.versions = PolicyVersions()
-        self.of_step: dict[int, StepGroups] = {}
-        """Step -> groups sampled for it, for steps that have no batch yet."""
-        self._counted: list[tuple[int, str, int]] = []
         self._place, self._offset = TopicPartition("events", 0), 0
 
     @property
@@ -158,7 +155,7 @@ class RunState:
     def _take_group_fact(self, fact: GroupFact, log_time_us: int) -> None:
         group_id = fact.group_id
         if group_id in self._closed:
-            self.late += not isinstance(fact, GroupDecided)
+            self._late(fact)
             return
         group = self.groups.get(group_id)
         if group is None:
@@ -186,23 +183,15 @@ class RunState:
             self.problems.append(f"{error} ({self._place} offset {self._offset})")
 
     def _opened(self, group: GroupState, fact: GroupOpened) -> None:
-        step = fact.target_step
-        if group.opened is None and step is not None and step > self.last_step:
-            of = self.of_step.get(step, StepGroups(0, 0))
-            self.of_step[step] = StepGroups(of.opened + 1, of.undecided + 1)
+        if group.opened is None:
+            self.steps.opened(fact.target_step)
         group.open(fact)
         self.touched[group.group_id] = None
 
     def _decided(self, group: GroupState, fact: GroupDecided) -> None:
         self.clock.read(to_micros(fact.cut.log_time))
-        opened = group.opened
-        if (
-            opened is not None
-            and opened.target_step in self.of_step
-            and (group.group_id not in self.queue)
-        ):
-            of_step = self.of_step[opened.target_step]
-            self.of_step[opened.target_step] = StepGroups(of_step.opened, of_step.undecided - 1)
+        if group.opened is not None and group.group_id not in self.queue:
+            self.steps.decided(group.opened.target_step)
         if fact.decision is GroupDecision.BATCH:
             versions = versions_of(group, fact.members)
             self.queue.setdefault(group.group_id, Queued(group, fact, self._offset, versions))
@@ -211,12 +200,22 @@ class RunState:
         else:
             self.close(group.group_id)
 
+    def _late(self, fact: GroupFact) -> None:
+        """About a group that is done with. A restart may read its batch before its decision."""
+        if not isinstance(fact, GroupDecided):
+            self.late += 1
+            return
+        for batch in self.batches.values():
+            if fact.group_id in batch.fact.group_ids:
+                batch.decided_at(self._place.partition, self._offset)
+
     def _release(self, group: GroupState) -> None:
         """A restart needn't read a closed group, unless to see that its step gets no more."""
         step = group.opened.target_step if group.opened is not None else None
-        if self.settings.short_batches and step is not None and step > self.last_step:
-            self._counted.append((step, group.group_id, group.partition))
-        else:
+        kept = self.settings.short_batches and self.steps.keep(
+            step, group.group_id, group.partition
+        )
+        if not kept:
             self.low_water.release(group.group_id, group.partition)
 
     def _look_at_deadline(self, group_id: str, since_us: int) -> None:
@@ -226,7 +225,8 @@ class RunState:
     def resume(self, newest: BatchAssembled) -> None:
         """What the newest batch says of all that came before it."""
         self.kind = self.kind or RunKind.TRAIN
-        self.last_step = max(self.last_step, newest.step or 0)
+        for group_id, partition in self.steps.batched(newest.step or 0):
+            self.low_water.release(group_id, partition)
         self.clock.read(to_micros(newest.cut.log_time))
         if newest.cut.policy_version is not None:
             self.versions.published(newest.cut.policy_version)
@@ -236,17 +236,12 @@ class RunState:
 
     def _assembled(self, fact: BatchAssembled) -> None:
         self.resume(fact)
-        decisions: dict[TopicPartition, int] = {}
+        batch = Assembled(fact, self._place, self._offset)
         for group_id in fact.group_ids:
             if (queued := self.queue.get(group_id)) is not None:
-                place = TopicPartition("events", queued.group.partition)
-                decisions[place] = max(queued.offset, decisions.get(place, 0))
+                batch.decided_at(queued.group.partition, queued.offset)
             self.close(group_id)
-        self.batches[fact.batch_id] = Assembled(fact, self._place, self._offset, decisions)
-        self.of_step = {step: of for step, of in self.of_step.items() if step > self.last_step}
-        for _, group_id, partition in [e for e in self._counted if e[0] <= self.last_step]:
-            self.low_water.release(group_id, partition)
-        self._counted = [each for each in self._counted if each[0] > self.last_step]
+        self.batches[fact.batch_id] = batch
 
     def _taken(self, fact: StepCompleted | BatchRefused) -> None:
         if (batch := self.batches.get(fact.batch_id or "")) is not None:
