@@ -74,6 +74,9 @@ class EngineServer:
     detached: bool = False
     """It outlives this process; otherwise it dies with it, however that ends."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+    _tie: int | None = field(default=None, init=False, repr=False)
+    """Write end of the guard's standard input, which ends when this process does. A plain number:
+    a file object would be closed, and the server killed, when nobody holds this object."""
 
     def __post_init__(self) -> None:
         self.data_dir = Path(self.data_dir).absolute()
@@ -112,9 +115,8 @@ class EngineServer:
         if self._child is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(10.0)
-            if self._child.stdin is not None:
-                self._child.stdin.close()
             self._child = None
+        self._untie()
 
     def status(self) -> EngineStatus:
         """Whether it runs, and where."""
@@ -137,10 +139,12 @@ class EngineServer:
         kernels = importlib.util.find_spec("sgl_kernel") is not None
         line = command(model, port, self.settings, gpu)
         mode = "detached" if self.detached else "attached"
+        self._untie()  # from one that ended by itself
+        stdin, self._tie = (None, None) if self.detached else os.pipe()
         with self.log_file.open("ab") as log:
             self._child = subprocess.Popen(
                 [sys.executable, str(GUARD), mode, *line],
-                stdin=subprocess.DEVNULL if self.detached else subprocess.PIPE,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=log,
                 stderr=log,
                 env=environment(os.environ, gpu, kernels),
@@ -148,7 +152,14 @@ class EngineServer:
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,  # a Ctrl-C for the terminal's group is not for the server
             )
+        if stdin is not None:
+            os.close(stdin)
         self._write_state({"port": port, "pid": self._child.pid, "model_path": str(model)})
+
+    def _untie(self) -> None:
+        if self._tie is not None:
+            os.close(self._tie)
+            self._tie = None
 
     def _checked_model(self) -> Path:
         if importlib.util.find_spec("sglang") is None:
