@@ -58,7 +58,7 @@ def commit(folder: Path, files: dict[str, str], message: str) -> str:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    git(folder, "add", "--all")
+    git(folder, "add", "--all", "--force")
     git(folder, "commit", "--quiet", "--message", message)
     return git(folder, "rev-parse", "HEAD").strip()
 
@@ -73,6 +73,8 @@ def a_repository(folder: Path, fixed: str, tests: dict[str, str]) -> tuple[str, 
         "tests/test_mean.py": TEST_MEAN,
         "conftest.py": CONFTEST,
         ".gitignore": "*.log\n__pycache__/\n",
+        ".gitattributes": "tests export-ignore\n",
+        "data/kept.log": "committed, though ignored\n",
     }
     base = commit(folder, files, "Base")
     fix = commit(folder, {"src/numbers_.py": fixed}, "Fix")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -165,43 +164,45 @@ def test_a_policy_that_edits_tests_and_repairs_the_bug_is_rewarded(
     assert verdict.value == 1.0
 
 
+BREAKS = {
+    "NoDiff": ["rm -rf .git", "echo 'exit 0' > ~/.bash_profile"],
+    "DiffNotApplied": ["mv tests tests_; echo > tests"],
+    "NoResults": [
+        "echo 'import os; os._exit(0)' > src/numbers_.py",
+        "echo 'import os; os._exit(127)' > src/numbers_.py",
+        "echo 'import os; os.remove(\"/home/user/.rollbook.log\")' > src/numbers_.py",
+    ],
+}
+
+
 def test_work_that_keeps_the_tests_from_running_fails_them(
     settings: SandboxSettings, tasks: dict[str, SweTask]
 ) -> None:
-    task = tasks["clamp"]
-    task = replace(task, instance=replace(task.instance, test_timeout_s=5.0))
-    scripts = [
-        ["rm -rf .git"],
-        ["echo 'import os; os._exit(0)' > src/numbers_.py"],
-        ["echo 'while True: pass' > src/numbers_.py"],
-    ]
-    found = verdicts(settings, task, scripts)
-    assert [(one.value, one.tests_failed, one.error_type) for one in found] == [
-        (0.0, 5, "NoDiff"),
-        (0.0, 5, "NoResults"),
-        (0.0, 5, "TestsTimedOut"),
-    ]
+    scripts = [([command], reason) for reason, commands in BREAKS.items() for command in commands]
+    found = verdicts(settings, tasks["clamp"], [script for script, _ in scripts])
+    for verdict, (script, reason) in zip(found, scripts, strict=True):
+        seen = (script, verdict.value, verdict.tests_failed, verdict.error_type)
+        assert seen == (script, 0.0, 5, reason)
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        (
-            {"test_patch": "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"},
-            "the tests could not be put in place: error: x: No such file",
-        ),
-        ({"test_command": "no-such-program {files}"}, "the tests can't be run:"),
-    ],
-)
-def test_a_harness_that_fails_gives_no_reward(
-    settings: SandboxSettings, tasks: dict[str, SweTask], change: dict[str, Any], error: str
+def test_work_that_hangs_fails_the_tests(
+    settings: SandboxSettings, tasks: dict[str, SweTask]
 ) -> None:
     task = tasks["clamp"]
-    task = replace(task, instance=replace(task.instance, **change))
+    task = replace(task, instance=replace(task.instance, test_timeout_s=3.0))
+    (verdict,) = verdicts(settings, task, [["echo 'while True: pass' > src/numbers_.py"]])
+    assert (verdict.value, verdict.error_type) == (0.0, "TestsTimedOut")
+
+
+def test_a_test_patch_that_does_not_apply_gives_no_reward(
+    settings: SandboxSettings, tasks: dict[str, SweTask]
+) -> None:
+    task = tasks["clamp"]
+    stale = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+    task = replace(task, instance=replace(task.instance, test_patch=stale))
     (verdict,) = verdicts(settings, task, [[FIX_CLAMP]])
     assert (verdict.value, verdict.error_type) == (None, "TaskError")
-    assert verdict.error is not None
-    assert verdict.error.startswith(error)
+    assert "the tests could not be put in place: error: x: No such file" in (verdict.error or "")
 
 
 def test_no_history_tells_the_policy_what_the_bug_is(

@@ -51,7 +51,7 @@ def test_a_file_of_instances_is_a_task_set(tmp_path: Path) -> None:
         ("micro_repair:train?seed=x", "seed must be a whole number, got 'x'"),
         ("micro_repair:train?limit=0", "limit must be at least 1, got 0"),
         ("micro_repair:train?split=a", "option split must be one of limit, seed"),
-        ("micro_repair:train?seed", "seed must be a whole number, got ''"),
+        ("micro_repair:train?seed", "options must be name=value, each once, got 'seed'"),
         ("micro_repair:train?seed=1&seed=2", "options must be name=value, each once"),
         ("swe_bench_lite", "tasks must be micro_repair:train, micro_repair:held_out, or a .jsonl"),
         ("no/such.jsonl", "the task file must exist: no/such.jsonl"),

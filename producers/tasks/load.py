@@ -4,19 +4,19 @@
     lite.jsonl?tokenizer=models/qwen3   SWE-bench or SWE-smith rows
     lite.jsonl?tokenizer=...&split=test&ids=a__b-1,c__d-2&limit=10
 
-Options follow `?`, as in a URL. Every error says the value, the rule and the place, before any
-sandbox starts.
+Options follow `?`, joined by `&`, written as they are. Every error says the value, the rule and
+the place, before any sandbox starts.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl
 
 from producers.tasks.micro_repair.task import micro_repair
 from producers.tasks.task import Caps, TaskSet, TasksRefused
 
 SWE_CAPS = Caps(turns=100, output_tokens=8192, context_tokens=65_536, clock_s=3600.0)
+"""Where a run says nothing else."""
 MICRO_REPAIR = "micro_repair"
 
 
@@ -24,8 +24,9 @@ def load_tasks(spec: str, *, tokenizer: str | None = None) -> TaskSet:
     """The tasks that `spec` names. `tokenizer` is used where the spec names none: the model's own.
     Raises TasksRefused."""
     name, _, query = spec.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True, separator="&"))
-    if len(options) != query.count("&") + bool(query):
+    pairs = [pair.partition("=") for pair in query.split("&") if query]
+    options = {key: value for key, _, value in pairs}
+    if len(options) < len(pairs) or not all(equals for _, equals, _ in pairs):
         raise TasksRefused(f"options must be name=value, each once, got {query!r} ({spec})")
     if name == MICRO_REPAIR or name.startswith(f"{MICRO_REPAIR}:"):
         _check(options, {"seed", "limit"}, spec)

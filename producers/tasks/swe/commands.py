@@ -26,7 +26,6 @@ MAX_DIFF_BYTES = 16 << 20
 MAX_RESULTS_BYTES = 32 << 20
 DIFF_TOO_LARGE = 40
 DIFF_NOT_APPLIED = 41
-TESTS_NOT_RESTORED = 42
 """Exit codes of ours, beside those that git has."""
 
 _MAKE_BASE = (
@@ -62,7 +61,7 @@ def setup_command(instance: Instance, *, history: bool = False) -> str:
         ]
     else:
         commit = shlex.quote(instance.base_commit or "HEAD")
-        here = f"git checkout --quiet --force --detach {commit} 2>&-"
+        here = f"git checkout --quiet --force --detach {commit} 2> /dev/null"
         fetched = f"git fetch --quiet origin {commit}"
         steps = [
             f"cd {workdir}",
@@ -76,7 +75,8 @@ def setup_command(instance: Instance, *, history: bool = False) -> str:
 
 def diff_command(instance: Instance) -> str:
     """Writes all changes since the base, committed or not, to DIFF."""
-    return f"""cd {instance.workdir} && git add --all || exit 1
+    return f"""rm -rf ~/{DIFF}
+cd {instance.workdir} && git add --all || exit 1
 set -o pipefail
 git diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \\
     --src-prefix=a/ --dst-prefix=b/ {BASE} | head -c {MAX_DIFF_BYTES + 1} > ~/{DIFF}
@@ -92,25 +92,20 @@ def gold_command(instance: Instance) -> str:
 
 
 def apply_command(instance: Instance) -> str:
-    """Applies DIFF without the protected files, then brings the tests: those that the base's last
-    commit removed, and TEST_PATCH."""
+    """Brings the tests, those that the base's last commit removed and TEST_PATCH, and only then
+    applies DIFF, without the protected files: so the policy's work is at fault if it doesn't
+    apply, and can't keep the tests from being brought."""
     patterns = protected_patterns(instance.tests, instance.test_patch)
     excluded = " ".join(shlex.quote(f"--exclude={pattern}") for pattern in patterns)
-    files = " ".join(shlex.quote(file) for file in test_files(instance.tests))
-    lines = [
-        f"cd {instance.workdir} || exit 1",
-        f"if [ -s ~/{DIFF} ]; then",
-        f"    git apply --whitespace=nowarn {excluded} ~/{DIFF} || exit {DIFF_NOT_APPLIED}",
-        "fi",
-    ]
-    if instance.tests_removed:
-        lines += [f"git checkout --quiet HEAD~1 -- {files} || exit {TESTS_NOT_RESTORED}"]
-    lines += [
-        f"if [ -s ~/{TEST_PATCH} ]; then",
-        f"    git apply --whitespace=nowarn ~/{TEST_PATCH} || exit {TESTS_NOT_RESTORED}",
-        "fi",
-    ]
-    return "\n".join(lines)
+    removed = " ".join(shlex.quote(file) for file in test_files(instance.tests))
+    restore = f"git checkout --quiet HEAD~1 -- {removed}" if instance.tests_removed else "true"
+    return f"""cd {instance.workdir} && {restore} || exit 1
+if [ -s ~/{TEST_PATCH} ]; then
+    git apply --whitespace=nowarn ~/{TEST_PATCH} || exit 1
+fi
+if [ -s ~/{DIFF} ]; then
+    git apply --whitespace=nowarn {excluded} ~/{DIFF} || exit {DIFF_NOT_APPLIED}
+fi"""
 
 
 def test_command(instance: Instance) -> str:

@@ -111,7 +111,7 @@ def read_instance(row: Any, place: str, folder: Path) -> Instance:
     if image is not None and base_commit is None:
         raise fields.refused("base_commit", "must be the commit in the image to start from")
     workdir = fields.optional("workdir") or (UPLOAD_WORKDIR if source else IMAGE_WORKDIR)
-    if not re.fullmatch(r"(~|/|~/)?[\w./-]*", workdir):
+    if not re.fullmatch(r"(~?/)?[\w.][\w./-]*", workdir):
         raise fields.refused("workdir", "must be a plain path")
     command = fields.optional("test_command") or fields.optional("test_cmd") or PYTEST
     fail_to_pass = fields.tests("FAIL_TO_PASS", command)

@@ -3,10 +3,14 @@
     policy's sandbox ──diff──▶ fresh sandbox at the base ─▶ diff without protected files
                                                          ─▶ tests as the task has them ─▶ run, read
 
-Invariant: what the policy did reaches its verdict only as a diff. 1 if every named test passes in
-the fresh sandbox, else 0, also where the work is what kept the tests from running: a task whose
-gold patch was validated has tests that run. A verdict has no value where setup, the tests' own
-patch or the test program failed, which no diff can bring about.
+Invariants:
+
+1. What the policy did reaches its verdict only as a diff.
+2. The value is 1 if every named test passes in the fresh sandbox, else 0: also where no diff could
+   be had, or no test ran. A task whose gold patch was validated has tests that run, so the work
+   is at fault, and a policy gains nothing by breaking the tests' process.
+3. The value is null only where something failed that no diff can bring about: the setup of the
+   fresh sandbox, or the test patch, which is applied before the diff.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from producers.sandbox_errors import SandboxError
 from producers.tasks.swe.chat import ChatTemplate
 from producers.tasks.swe.commands import (
     ARCHIVE,
@@ -48,8 +53,6 @@ VERSION = "1"
 """Of the verifier: another one may give another verdict."""
 STEP_TIMEOUT_S = 300.0
 """Of a step that handles files: a large repository takes a while."""
-NOT_FOUND = (126, 127)
-"""Exit codes of bash when the test program can't be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,49 +143,47 @@ class SweTask:
         self._require(result, "the gold patch does not apply")
 
     async def verify(self, sandbox: Sandbox, open_sandbox: OpenSandbox) -> Verdict:
-        """Carry the diff over and run the named tests."""
+        """Carry the diff over and run the named tests. Waiting for the other sandbox is not in
+        the seconds that it took."""
         began = time.monotonic()
-        verdict = await self._verify(sandbox, open_sandbox)
-        return replace(verdict, verify_s=time.monotonic() - began)
-
-    async def _verify(self, sandbox: Sandbox, open_sandbox: OpenSandbox) -> Verdict:
-        taken = await sandbox.run(diff_command(self.instance), timeout_s=STEP_TIMEOUT_S)
-        if taken.exit_code != 0:
-            why = "DiffTooLarge" if taken.exit_code == DIFF_TOO_LARGE else "NoDiff"
-            return self._failed(why, taken.stderr, sandbox)
-        diff = await sandbox.read(DIFF)
+        diff = await self._take_diff(sandbox)
+        seconds = time.monotonic() - began
+        if isinstance(diff, Verdict):
+            return replace(diff, verify_s=seconds)
         async with open_sandbox(self.template) as fresh:
+            began = time.monotonic()
             try:
                 await self._make_base(fresh, history=True)
-                return await self._test(diff, fresh)
+                verdict = await self._test(diff, fresh)
             except TaskError as error:
-                return Verdict(
-                    value=None,
-                    isolated=True,
-                    sandbox_id=fresh.id,
-                    error_type=type(error).__name__,
-                    error=str(error),
-                )
+                verdict = Verdict(None, error_type=type(error).__name__, error=str(error))
+            seconds += time.monotonic() - began
+            return replace(verdict, isolated=True, sandbox_id=fresh.id, verify_s=seconds)
+
+    async def _take_diff(self, sandbox: Sandbox) -> bytes | Verdict:
+        taken = await sandbox.run(diff_command(self.instance), timeout_s=STEP_TIMEOUT_S)
+        if taken.exit_code == 0:
+            diff = await _read(sandbox, DIFF)
+            if diff is not None:
+                return diff
+        error_type = "DiffTooLarge" if taken.exit_code == DIFF_TOO_LARGE else "NoDiff"
+        return replace(self._failed(error_type, taken.stderr), sandbox_id=sandbox.id)
 
     async def _test(self, diff: bytes, fresh: Sandbox) -> Verdict:
         await fresh.write(DIFF, diff)
         await fresh.write(TEST_PATCH, self.instance.test_patch)
         applied = await fresh.run(apply_command(self.instance), timeout_s=STEP_TIMEOUT_S)
         if applied.exit_code == DIFF_NOT_APPLIED:
-            return self._failed("DiffNotApplied", applied.stderr, fresh)
+            return self._failed("DiffNotApplied", applied.stderr)
         self._require(applied, "the tests could not be put in place")
+        # From here on the policy's code runs: whatever fails in the sandbox may be its doing.
         limit_s = self.instance.test_timeout_s
         ran = await fresh.run(test_command(self.instance), timeout_s=limit_s)
         collected = await fresh.run(results_command(), timeout_s=STEP_TIMEOUT_S)
-        self._require(collected, "the results of the tests could not be read")
-        if ran.exit_code in NOT_FOUND:
-            raise TaskError(f"the tests can't be run: {collected.stdout} (task {self.task_id})")
-        results = read_results((await fresh.read(RESULTS)).decode(errors="replace"))
-        return self._scored(results, ran, collected.stdout, fresh)
+        lines = await _read(fresh, RESULTS) or b""
+        return self._scored(read_results(lines.decode(errors="replace")), ran, collected.stdout)
 
-    def _scored(
-        self, results: dict[str, str], ran: CommandResult, log: str, fresh: Sandbox
-    ) -> Verdict:
+    def _scored(self, results: dict[str, str], ran: CommandResult, log: str) -> Verdict:
         one = self.instance
         right = len(passed(one.tests, results))
         wrong = len(one.tests) - right
@@ -197,20 +198,16 @@ class SweTask:
             },
             tests_passed=right,
             tests_failed=wrong,
-            isolated=True,
-            sandbox_id=fresh.id,
             error_type=error_type,
             error=log if error_type else None,
         )
 
-    def _failed(self, error_type: str, error: str, sandbox: Sandbox) -> Verdict:
+    def _failed(self, error_type: str, error: str) -> Verdict:
         """No test could run, by what the policy left behind."""
         return Verdict(
             value=0.0,
             tests_passed=0,
             tests_failed=len(self.instance.tests),
-            isolated=True,
-            sandbox_id=sandbox.id,
             error_type=error_type,
             error=error,
         )
@@ -221,3 +218,13 @@ class SweTask:
                 f"{what}: {(result.stderr or result.stdout).strip()},"
                 f" exit code {result.exit_code} (task {self.task_id})"
             )
+
+
+async def _read(sandbox: Sandbox, path: str) -> bytes | None:
+    """None: there is no such file, which the policy may have seen to."""
+    try:
+        return await sandbox.read(path)
+    except SandboxError as error:
+        if error.error_type != "FileNotFoundException":
+            raise
+        return None
