@@ -24,14 +24,14 @@ from dataclasses import dataclass
 
 from consumers.assembling.cut import Now, cut_of
 from consumers.assembling.low_water import find_low_water
-from consumers.assembling.plan import Plan, context_of, looked, plan
+from consumers.assembling.plan import Plan, context_of, looked, plan, refuse
 from consumers.assembling.publish import drafts_of
 from consumers.assembling.reading import feed
 from consumers.assembling.run_state import RunState
 from consumers.assembling.settings import AssemblerSettings
 from consumers.batches import digests_of, training_batch
 from consumers.fenced_recorder import FencedRecorder
-from consumers.payloads import fetch
+from consumers.payloads import PayloadLost, fetch
 from ledger.batch_log import records_of
 from ledger.facts.lists import GroupDecision, RunKind
 from ledger.judgement import Peers, load_rules
@@ -142,17 +142,26 @@ class Assembler:
         state = self._state
         cut = cut_of(positions, now, state.versions.newest, self._settings)
         low_water = state.low_water.positions(positions, state.batches.values())
-        records: list[Record] = []
-        if found.batch is not None:
-            payloads = fetch(self._log, state.tokens, digests_of(found.batch))
-            version = state.versions.newest
-            batch = training_batch(
-                self._run_id, state.model, found.batch, payloads, version, self._settings
-            )
-            records = records_of(batch)
-            state.forget_batches(low_water)
+        records = self._payload(found)
+        state.forget_batches(low_water)
         recorder.append(drafts_of(state, found, self._rules, cut, low_water), records)
         self._count(found)
+
+    def _payload(self, found: Plan) -> list[Record]:
+        """Records of the batch, if there is one. A group whose payloads were removed from the log
+        is dropped, and there is no batch at this cut."""
+        state, batch = self._state, found.batch
+        if batch is None:
+            return []
+        try:
+            payloads = fetch(self._log, state.tokens, digests_of(batch))
+        except PayloadLost as lost:
+            state.problems.append(str(lost))
+            refuse(found, lost.group_id)
+            return []
+        version, model = state.versions.newest, state.model
+        packed = training_batch(self._run_id, model, batch, payloads, version, self._settings)
+        return records_of(packed)
 
     def _read(self, reader: Reader, recorder: FencedRecorder) -> None:
         try:

@@ -5,7 +5,7 @@ Invariant: what is handed out has the digest that was asked for."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from consumers.assembling.token_index import TokenIndex
 from ledger.avro import decode
@@ -19,31 +19,47 @@ NEAR = 2_000
 class PayloadLost(LogError):
     """A payload that was verified is not in the log any more."""
 
+    def __init__(self, group_id: str, detail: str) -> None:
+        super().__init__(f"{detail} (group {group_id})")
+        self.group_id = group_id
+        """Whose payload it was."""
+
+
+class _Wanted(NamedTuple):
+    group_id: str
+    sha256: str
+
 
 def fetch(
     log: EventLog, index: TokenIndex, digests: Mapping[str, Iterable[str]]
 ) -> dict[str, Columns]:
     """Digest -> columns, for the digests of each group. Raises PayloadLost, LogUnavailable."""
     found: dict[str, Columns] = {}
-    missing: dict[TopicPartition, dict[int, str]] = {}
+    missing: dict[TopicPartition, dict[int, _Wanted]] = {}
     for group_id, of_group in digests.items():
         for sha256 in of_group:
             if (columns := index.cached(sha256)) is not None:
                 found[sha256] = columns
-            elif sha256 not in found:
-                partition, offsets = index.places(group_id, sha256)
-                place = missing.setdefault(TopicPartition("tokens", partition), {})
-                place.update(dict.fromkeys(offsets, sha256))
+                continue
+            partition, offsets = index.places(group_id, sha256)
+            place = missing.setdefault(TopicPartition("tokens", partition), {})
+            place.update(dict.fromkeys(offsets, _Wanted(group_id, sha256)))
     for place, wanted in missing.items():
-        parts: dict[str, list[TurnTokens]] = {}
+        parts: dict[_Wanted, list[TurnTokens]] = {}
+        start = log.start_positions("tokens")[place]
         for stretch in _stretches(sorted(wanted)):
+            if stretch[0] < start:
+                at = f"{place} offset {stretch[0]}, which starts at {start} now"
+                raise PayloadLost(wanted[stretch[0]].group_id, f"payload was removed from {at}")
             for offset, value in _read(log, place, stretch):
                 payload = cast(TurnTokens, decode(value))
                 parts.setdefault(wanted[offset], []).append(payload)
-        for sha256 in set(wanted.values()):
-            if sha256 not in parts:
-                raise PayloadLost(f"payload {sha256} is not in the log any more ({place})")
-            found[sha256] = join(parts[sha256])
+        for each in set(wanted.values()):
+            if each not in parts:
+                raise PayloadLost(
+                    each.group_id, f"payload {each.sha256} is not in {place} any more"
+                )
+            found[each.sha256] = join(parts[each])
     return found
 
 
@@ -60,10 +76,7 @@ def _stretches(offsets: Sequence[int]) -> list[list[int]]:
 
 def _read(log: EventLog, place: TopicPartition, offsets: Sequence[int]) -> list[tuple[int, bytes]]:
     """(offset, value) of those records that are there."""
-    start = log.start_positions("tokens")[place]
     wanted, values = set(offsets), list[tuple[int, bytes]]()
-    if offsets[0] < start:
-        raise PayloadLost(f"offset {offsets[0]} of {place} was removed; the log starts at {start}")
     with log.reader({place: offsets[0]}) as reader:
         silent = 0
         while reader.positions[place] <= offsets[-1]:

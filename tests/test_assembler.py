@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from consumers.audit import audit
 from ledger.avro import encode, encode_fact, wire_types
 from ledger.batch_log import read_batches
 from ledger.batches import SampleSpan
-from ledger.facts import BatchAssembled, Fact, GroupDecided, ProducerClosed
+from ledger.facts import BatchAssembled, Fact, GroupDecided, ProducerClosed, TrajectoryJudged
 from ledger.log import EventLog, Fenced, LogError, LogUnavailable, Record
 from ledger.open_log import open_log
 from ledger.tokens import Tokens, TurnTokens
@@ -243,3 +244,59 @@ def test_settings_that_can_not_be_are_refused_by_name(table: dict[str, Any], mes
     with pytest.raises(ValueError, match="here") as caught:
         AssemblerSettings.of(table, "here")
     assert message in str(caught.value)
+
+
+def test_a_group_whose_payloads_were_removed_is_dropped_and_the_others_go_on(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.assembling.token_index.TokenIndex.cached", lambda *_: None)
+    settings = AssemblerSettings(groups_per_batch=1, max_untaken_batches=1)
+    with open_log(sqlite_url) as log:
+        write(log, [*the_run(), *a_group(0, [1, 0])])
+        assemble(log, settings)
+        write(log, a_group(1, [1, 0]))
+        assembler = assemble(log, settings)
+        assert assembler.done.batches == 0  # no room
+        end = log.end_positions("tokens")
+        batch = next(read_batches(log, RUN)).batch
+        write(log, [Teller(seed=90)("step_completed", step=1, batch_id=batch.batch_id)])
+        stuck = Assembler(log, RUN, settings)
+        read = stuck._payload
+
+        def removed(found: Any) -> Any:
+            log.remove_before(end)
+            return read(found)
+
+        monkeypatch.setattr(stuck, "_payload", removed)
+        stuck.run(threading.Event(), follow=False)
+        last = facts(log, GroupDecided)[-1]
+        assert (last.group_id, last.decision, last.drop_reason) == (
+            group_id(1),
+            "dropped",
+            "refused",
+        )
+        write(log, a_group(2, [1, 0]))
+        assert assemble(log, settings).done.batches == 1
+
+
+def test_a_dead_producers_attempt_is_abandoned_while_the_log_is_followed(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.assembler.TICK_S", 0.1)
+    settings = AssemblerSettings(groups_per_batch=1, lease_s=1.0)
+    stop, ready = threading.Event(), threading.Event()
+    with open_log(sqlite_url) as log:
+        write(log, [*the_run(), *a_group(0, [1, 0, 1])[:-1]])
+        assembler = Assembler(log, RUN, settings)
+        thread = threading.Thread(target=lambda: assembler.run(stop, follow=True, ready=ready.set))
+        thread.start()
+        assert ready.wait(30)
+        deadline = time.monotonic() + 60
+        while assembler.done.batches < 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        stop.set()
+        thread.join(30)
+        (decided,) = facts(log, GroupDecided)
+        outcomes = [fact.outcome for fact in facts(log, TrajectoryJudged)]
+    assert [member.exclusion_reason for member in decided.members] == [None, None, "infrastructure"]
+    assert outcomes == ["completed", "completed", "abandoned"]

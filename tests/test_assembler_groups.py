@@ -346,6 +346,9 @@ def test_an_attempt_in_a_slot_that_the_group_does_not_have_is_no_member() -> Non
     at = desk().read(*an_attempt(tell, 0, 7, 1.0), *a_group(0, [1, 0]))
     at.decide()
     assert [member[0] for member in members_of(at.appended, 0)] == [0, 1]
+    assert at.state.problems == [
+        f"slot of trajectory {trajectory_id(0, 7)} must be 0 to 1, got 7 (group {group_id(0)})"
+    ]
 
 
 def test_a_payload_that_is_not_what_its_digest_says_is_waited_for() -> None:

@@ -103,8 +103,8 @@ def _compare(state: RunState, at: _AtCut, again: Again) -> None:
 def _group_again(state: RunState, fact: GroupDecided, context: Context) -> tuple[Any, ...] | None:
     queued = state.queue.get(fact.group_id)
     if queued is not None:  # what was decided before, and is dropped now
-        if fact.drop_reason is DropReason.OVER_SAMPLED:
-            return _said(fact)  # the batch that left it out is compared by its hash
+        if fact.drop_reason in (DropReason.OVER_SAMPLED, DropReason.REFUSED):
+            return _said(fact)  # by the batch that left it out, or for a payload that was removed
         dropped = outdated_in([queued], context.policy_version, context.orphaned, state.settings)
         reason = dropped[0].reason if dropped else None
         return ("dropped", reason, *_said(fact)[2:])

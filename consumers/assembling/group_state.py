@@ -105,6 +105,16 @@ class GroupState:
                 attempts.sort(key=_by_start)
         return slots
 
+    def strays(self) -> list[str]:
+        """Attempts in slots that the group doesn't have: they are no members."""
+        size = self.opened.expected_size if self.opened is not None else 0
+        return [
+            f"slot of trajectory {each.trajectory_id} must be 0 to {size - 1}, got {each.slot}"
+            f" (group {self.group_id})"
+            for each in self.attempts.values()
+            if not 0 <= each.slot < size
+        ]
+
 
 def problem_of_reward(fact: RewardAssigned) -> str | None:
     """Why a reward counts as none though it has a value; null: it has none, or is fine."""

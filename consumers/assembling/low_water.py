@@ -132,7 +132,9 @@ def find_low_water(
         at = log.positions_at("events", max(0, now_us - window_us))
         since = {place: max(start[place], min(at[place], upto[place])) for place in upto}
         if (found := _newest_batch(log, run_id, since, upto)) is not None:
-            return start | log.start_positions("tokens") | places_of(found.low_water), found
+            # Payloads may have been archived and removed since; facts never are.
+            low, first = places_of(found.low_water), log.start_positions("tokens")
+            return start | low | {at: max(low.get(at, 0), first[at]) for at in first}, found
         upto, window_us = since, window_us * WINDOW_GROWTH
     return start | log.start_positions("tokens"), None
 

@@ -129,6 +129,18 @@ def _order(queued: Queued) -> tuple[object, str]:
     return queued.order
 
 
+def refuse(found: Plan, group_id: str) -> None:
+    """Drop a group of the planned batch, and plan no batch."""
+    batch, found.batch = found.batch, None
+    assert batch is not None
+    found.dropped = [each for each in found.dropped if each.queued not in batch.surplus]
+    found.dropped += [
+        Dropped(each, DropReason.REFUSED)
+        for each in batch.groups
+        if each.group.group_id == group_id
+    ]
+
+
 def looked(state: RunState, found: Plan) -> None:
     """Note what need not be looked at again. What was decided takes effect when it is read."""
     for group_id in found.seen:
@@ -139,7 +151,8 @@ def looked(state: RunState, found: Plan) -> None:
         state.pending[group_id] = None
     for timer in found.timers:
         heapq.heappush(state.timers, timer)
-    state.problems += [verdict.detail for _, verdict in found.verdicts if verdict.detail]
+    for group, verdict in found.verdicts:
+        state.problems += [verdict.detail] if verdict.detail else group.strays()
     for group_id in found.unknown:
         state.problems.append(
             f"group {group_id} must be opened by a group_opened, got none before its deadline:"

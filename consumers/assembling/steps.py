@@ -26,7 +26,7 @@ class Steps:
             self.counts[step] = StepGroups(count.opened, count.undecided - 1)
 
     def keep(self, step: int | None, group_id: str, partition: int) -> bool:
-        """Whether a restart must read a closed group to count it. Then it is kept till `batched`."""
+        """Whether a restart must read a closed group, to count it. If so, kept till `batched`."""
         if step is None or step <= self.last:
             return False
         self._kept.append((step, group_id, partition))
