@@ -14,9 +14,9 @@ import time
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ledger.facts.lists import Stage, StopReason
+from ledger.facts.lists import EngineStage, Stage, StopReason
 from ledger.recorder import BoundRecorder
-from producers.engine import ContextTooLong, Sampling
+from producers.engine import ContextTooLong, EngineError, Sampling
 from producers.engine_pool import EnginePool
 from producers.history import History
 from producers.occupancy import Whereabouts
@@ -126,6 +126,13 @@ class ActionLoop:
                 return completion, None
             if generation.finish_reason == "length":
                 break
+        else:
+            raise EngineError(
+                f"an engine must answer a turn within {MAX_ABORTS} requests, and cut each off",
+                stage=EngineStage.DECODE,
+                error_type="TooManyAborts",
+                seconds=0.0,
+            )
         if len(completion) == self._action_tokens:
             return completion, None
         full = len(self._history.ids) >= self._caps.context_tokens

@@ -18,7 +18,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ledger.facts.lists import Stage, StopReason
@@ -33,6 +33,9 @@ from producers.sandbox_pool import Sandboxes
 from producers.tasks.task import Task, Verdict
 
 logger = logging.getLogger(__name__)
+
+SETUP_TRIES = 3
+"""Sandboxes that one attempt tries to set up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class _Attempt:
         self._loop = loop
         self._whereabouts = whereabouts
         self._reward_due = False
+        self._next_try = 0
 
     async def run(self) -> Ending:
         try:
@@ -116,17 +120,45 @@ class _Attempt:
         return Ending(stop_reason, self._stage, error)
 
     async def _in_sandbox(self) -> Ending:
-        self._whereabouts.move(Stage.SANDBOX_START)
-        async with self._sandboxes.open(self._recorder, self._task.template) as sandbox:
+        """Nothing was sampled before the sandbox was set up, so until then another may be tried."""
+        tries = 0
+        while True:
+            self._whereabouts.move(Stage.SANDBOX_START)
             try:
-                await self._set_up(sandbox)
-                sandbox.stage = Stage.TOOL
-                stop_reason = await self._loop.run(sandbox)
-                stage = self._stage
-                return Ending(stop_reason, stage, reward=await self._verify(sandbox))
-            except SandboxError as error:
-                await sandbox.failed(error)
+                async with self._sandboxes.open(
+                    self._recorder, self._task.template, first_try=self._next_try
+                ) as sandbox:
+                    self._next_try = sandbox.try_no + 1
+                    await self._set_up(sandbox)
+                    return await self._act(sandbox)
+            except SandboxError:
+                tries += 1
+                if self._stage is not Stage.SETUP or tries == SETUP_TRIES:
+                    raise
+
+    async def _act(self, sandbox: Sandbox) -> Ending:
+        sandbox.stage = Stage.TOOL
+        try:
+            stop_reason = await self._loop.run(sandbox)
+        except SandboxError as error:
+            if not (error.lost and error.in_command):
                 raise
+            await sandbox.failed(error)
+            return await self._scored_all_the_same(sandbox, self._ended(StopReason.ERROR, error))
+        stage = self._stage
+        return Ending(stop_reason, stage, reward=await self._verify(sandbox))
+
+    async def _scored_all_the_same(self, lost: Sandbox, ending: Ending) -> Ending:
+        """A sandbox that was lost in a command: the policy may have broken it, and nothing of its
+        work is left. The tests say what that is worth, in a fresh one: an attempt without a score
+        would be a way out of a bad one. Whether it votes is for the judgement."""
+        self._whereabouts.move(Stage.VERIFY)
+        try:
+            async with self._fresh(lost, self._task.template) as fresh:
+                await self._task.setup(fresh)
+                return replace(ending, reward=await self._verify(fresh))
+        except SandboxError:
+            return ending
 
     async def _set_up(self, sandbox: Sandbox) -> None:
         self._whereabouts.move(Stage.SETUP)
@@ -158,14 +190,12 @@ class _Attempt:
         """Another sandbox for the tests. It takes the slot of the policy's, which ends here:
         attempts that held one and waited for a second would wait for one another."""
         await sandbox.kill()
-        first_try = sandbox.try_no + 1
-        async with self._sandboxes.open(self._recorder, template, first_try=first_try) as fresh:
+        async with self._sandboxes.open(
+            self._recorder, template, first_try=self._next_try
+        ) as fresh:
+            self._next_try = fresh.try_no + 1
             fresh.stage = Stage.VERIFY
-            try:
-                yield fresh
-            except SandboxError as error:
-                await fresh.failed(error)
-                raise
+            yield fresh
 
     def _record_reward(
         self, verdict: Verdict, failure: BaseException | None, seconds: float

@@ -71,7 +71,9 @@ def read_generation(
     body = mapping(answer, "the answer")
     meta = mapping(body.get("meta_info"), "meta_info")
     token_ids = _token_ids(body.get("output_ids"))
-    prompt_tokens = count(meta, "prompt_tokens")
+    finish_reason = _finish_reason(meta)
+    never_ran = finish_reason == "abort" and not token_ids and "prompt_tokens" not in meta
+    prompt_tokens = sent if never_ran else count(meta, "prompt_tokens")
     if prompt_tokens != sent:
         raise WrongAnswer(f"meta_info.prompt_tokens must be the {sent} sent, got {prompt_tokens}")
     logprobs = _logprobs(meta.get("output_token_logprobs"), token_ids)
@@ -82,7 +84,7 @@ def read_generation(
         token_ids=token_ids,
         logprobs=logprobs,
         version_spans=spans,
-        finish_reason=_finish_reason(meta),
+        finish_reason=finish_reason,
         engine=engine,
         model=model,
         request_id=request_id,
@@ -90,7 +92,8 @@ def read_generation(
         cached_tokens=count_or_none(meta, "cached_tokens"),
         client_s=client_s,
         engine_s=seconds(meta, "e2e_latency"),
-        queue_s=seconds(meta, "queue_time"),
+        # An engine that aborts what waits in its queue tells no more than how long that was.
+        queue_s=seconds(meta, "e2e_latency" if never_ran else "queue_time"),
         first_token_s=seconds(meta, "first_token_latency"),
         paused_s=_held_s(meta) if whole else None,
         retractions=retractions,

@@ -87,7 +87,7 @@ class Turns:
         engine: Engine | None = None
         try:
             engine = self._pool.engine_for(self._session)
-            generation = await self._within_clock(
+            generation, ran_out = await self._within_clock(
                 engine,
                 request_id,
                 engine.generate(
@@ -107,24 +107,26 @@ class Turns:
             raise
         self._clock.excuse((generation.queue_s or 0.0) + (generation.paused_s or 0.0))
         self._record(generation)
-        if self._clock.left_s == 0:
+        if ran_out:
             raise ClockRanOut
         return generation
 
     async def _within_clock(
         self, engine: Engine, request_id: str, request: Coroutine[Any, Any, Generation]
-    ) -> Generation:
-        """The engine's answer. When the clock runs out first, the request is aborted and answers
-        with what it has: its tokens are kept, and its seconds in the queue are known."""
+    ) -> tuple[Generation, bool]:
+        """The engine's answer, and whether the clock ran out first. The request is aborted then and
+        answers with what it has: its tokens are kept, and its seconds in the queue are known, so
+        the judgement can tell whether the policy was slow or starved."""
         answer = asyncio.ensure_future(request)
         try:
             done, _ = await asyncio.wait({answer}, timeout=self._clock.left_s)
-            if not done:
-                await engine.abort(request_id)
-                done, _ = await asyncio.wait({answer}, timeout=ABORT_TIMEOUT_S)
+            if done:
+                return answer.result(), False
+            await engine.abort(request_id)
+            done, _ = await asyncio.wait({answer}, timeout=ABORT_TIMEOUT_S)
             if not done:
                 raise ClockRanOut(f"no answer within {self._clock.cap_s} s on the policy's clock")
-            return answer.result()
+            return answer.result(), True
         finally:
             if not answer.done():
                 answer.cancel()

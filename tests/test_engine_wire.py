@@ -69,6 +69,22 @@ def test_weights_that_changed_in_between_give_a_span_each_and_no_paused_time() -
     assert generation.paused_s is None
 
 
+def test_a_request_aborted_in_the_queue_spent_all_its_time_there() -> None:
+    meta = {
+        "id": "a-1;",
+        "finish_reason": {"type": "abort", "message": "Abort in waiting queue"},
+        "weight_version": "0",
+        "e2e_latency": 0.07,
+        "weight_versions": spans(("0", 0, 0)),
+        "output_token_logprobs": [],
+        "completion_tokens": 0,
+    }
+    generation = read({"text": "", "output_ids": [], "meta_info": meta})
+    assert (generation.token_ids, generation.finish_reason) == ((), "abort")
+    assert (generation.prompt_tokens, generation.cached_tokens) == (4, None)
+    assert (generation.engine_s, generation.queue_s) == (0.07, 0.07)
+
+
 @pytest.mark.parametrize(
     "told", [spans(("default", 0, 3)), spans(("default", 0, 2), ("3", 2, 3)), spans(("v3", 0, 3))]
 )

@@ -1,0 +1,247 @@
+"""Rollouts on real parts: SGLang, the e2b SDK on the local server, real tests, a log, a book."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.avro import decode
+from ledger.open_log import open_log
+from ledger.tokens import TurnTokens, unpack
+from producers.local_e2b.launch import LocalE2B
+from tests.books import projected, rows
+from tests.engine_lab import EngineLab
+from tests.recorded import ROOT, facts_in, of, values_in
+
+pytestmark = [pytest.mark.engine]
+
+FAULTS = ("start_refused:p=0.05,status=500", "lost:p=0.02", "dropped_stream:p=0.02,seconds=0")
+"""About 10% of the attempts meet one: each has one start and up to seven commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Everything a rollout needs."""
+
+    log: str
+    engine: str
+    sandboxes: LocalE2B
+    url: str
+    """Of the sandboxes."""
+    folder: Path
+
+    def command(self, *options: str) -> list[str]:
+        """`rollbook rollout` here."""
+        line = [sys.executable, "-m", "api.cli", "rollout", "--format", "json"]
+        line += ["--log", self.log, "--engine", self.engine, "--sandboxes", self.url]
+        line += ["--spool", str(self.folder / "spool"), "--tasks", "micro_repair:train"]
+        return [*line, *options]
+
+    def run(self, *options: str, returns: int = 0) -> dict[str, Any]:
+        """Run it to its end; the row that it printed."""
+        done = subprocess.run(
+            self.command(*options), cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == returns, done.stderr
+        return json.loads(done.stdout)[0]
+
+    def injected(self) -> list[dict[str, Any]]:
+        """Every fault that the sandbox server injected."""
+        return self._ask("faults")
+
+    def alive(self) -> int:
+        """Sandboxes that the server still has."""
+        return self._ask("status")["used"]
+
+    def _ask(self, what: str) -> Any:
+        request = urllib.request.Request(f"{self.url}/admin/{what}", headers={"X-API-KEY": "e2b"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+
+ENV = {**os.environ, "E2B_API_KEY": "e2b_local"}
+
+
+@contextmanager
+def a_place(folder: Path, log: str, engine: str, faults: Sequence[str] = ()) -> Iterator[Place]:
+    server = LocalE2B(folder / "sandboxes", slots=16, faults=faults, seed=7, unsafe=True)
+    url = server.start()
+    try:
+        yield Place(log, engine, server, url, folder)
+    finally:
+        server.stop()
+
+
+def test_every_attempt_is_in_the_book_whatever_the_sandboxes_did(
+    tmp_path: Path, sqlite_url: str, engine_lab: EngineLab
+) -> None:
+    """64 trajectories at concurrency 16, 10% of which meet an injected fault."""
+    with a_place(tmp_path, sqlite_url, engine_lab.url, FAULTS) as place:
+        row = place.run("--groups", "8", "--group-size", "8", "--concurrency", "16")
+        assert (row["groups"], row["attempts"]) == (8, 64)
+        faults = place.injected()
+        assert place.alive() == 0
+    book = tmp_path / "book.duckdb"
+    assert projected(sqlite_url, book).quarantined == 0
+    attempts = rows(
+        book,
+        "SELECT state, stop_reason, reward, reward_due, turns, turns_declared, tool_calls,"
+        " tool_calls_declared, error_type, ended_in_stage FROM trajectories",
+    )
+    assert len(attempts) == 64
+    for (
+        state,
+        reason,
+        reward,
+        due,
+        turns,
+        declared,
+        calls,
+        calls_declared,
+        error,
+        stage,
+    ) in attempts:
+        assert (state, turns, calls) == ("finished", declared, calls_declared)
+        if reason == "error":
+            assert error
+            assert stage in ("sandbox_start", "setup", "tool", "verify")
+        else:
+            assert reason in ("submitted", "turn_cap")
+            assert due
+            assert reward in (0.0, 1.0)
+            assert error is None
+    check_faults_are_told(book, faults)
+    check_logprobs(sqlite_url, engine_lab)
+    assert rows(book, "SELECT count(*) FROM sandboxes WHERE state = 'running'") == [(0,)]
+
+
+def check_faults_are_told(book: Path, faults: list[dict[str, Any]]) -> None:
+    """Each injected fault is one sandbox_failed fact, by its sandbox; and there are no others."""
+    assert {fault["kind"] for fault in faults} == {"start_refused", "lost", "dropped_stream"}
+    told = rows(book, "SELECT sandbox_id::VARCHAR, error_type, stage FROM sandbox_failed")
+    assert Counter(sandbox for sandbox, _, _ in told) == Counter(
+        fault["sandbox_id"] for fault in faults
+    )
+    kinds = {fault["sandbox_id"]: fault["kind"] for fault in faults}
+    for sandbox, error, stage in told:
+        assert (kinds[sandbox], error) in {
+            ("start_refused", "SandboxException"),
+            ("lost", "SandboxNotRunningException"),
+            ("dropped_stream", "SandboxUnreachableException"),
+        }
+        assert (stage == "sandbox_start") == (kinds[sandbox] == "start_refused")
+
+
+def check_logprobs(url: str, engine: EngineLab) -> None:
+    """What was recorded is what the engine says of the same tokens."""
+    with open_log(url) as log:
+        payloads = [decode(value) for value in values_in(log, "tokens")]
+    sequences: dict[str, list[TurnTokens]] = {}
+    for payload in payloads:
+        assert isinstance(payload, TurnTokens)
+        sequences.setdefault(payload.trajectory_id, []).append(payload)
+    assert len(sequences) >= 50
+    for turns in list(sequences.values())[:12]:
+        turns.sort(key=lambda turn: turn.turn_no)
+        unpacked = [unpack(turn) for turn in turns]
+        ids = [token for turn in unpacked for token in turn.ids]
+        mask = [bit for turn in unpacked for bit in turn.loss_mask]
+        logprobs = [value for turn in unpacked for value in turn.logprobs]
+        scored = [0.0, *engine.score(ids)]
+        for sampled, recorded, due in zip(mask, logprobs, scored, strict=True):
+            assert not sampled or recorded == pytest.approx(due, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("caps", "reason"),
+    [
+        (("--turn-cap", "1"), "turn_cap"),
+        (("--context-cap", "6"), "context_cap"),
+        (("--clock-cap", "0.001"), "clock_cap"),
+    ],
+)
+def test_each_cap_has_a_stop_reason_of_its_own_and_is_verified_all_the_same(
+    tmp_path: Path, sqlite_url: str, engine_url: str, caps: tuple[str, str], reason: str
+) -> None:
+    with a_place(tmp_path, sqlite_url, engine_url) as place:
+        row = place.run("--groups", "1", *caps)
+    assert row["stop_reasons"].get(reason, 0) + row["stop_reasons"].get("submitted", 0) == 8
+    assert row["stop_reasons"][reason] >= 4
+    assert row["scored"] == 8
+
+
+def test_sigterm_ends_what_is_in_flight_as_cancelled_and_leaves_nothing_behind(
+    tmp_path: Path, sqlite_url: str, engine_url: str
+) -> None:
+    with a_place(tmp_path, sqlite_url, engine_url) as place:
+        process = subprocess.Popen(
+            place.command("--groups", "1000", "--concurrency", "8"),
+            cwd=ROOT,
+            env=ENV,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + 120
+        while not Path(sqlite_url.removeprefix("sqlite:///")).exists() or not of(
+            facts_in(sqlite_url), "TrajectoryFinished"
+        ):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode == 1, errors
+        assert json.loads(out)[0]["stop_reasons"]["cancelled"] > 0
+        assert place.alive() == 0
+    facts = facts_in(sqlite_url)
+    started = {fact.trajectory_id for fact in of(facts, "TrajectoryStarted")}
+    finished = Counter(fact.trajectory_id for fact in of(facts, "TrajectoryFinished"))
+    assert started == set(finished)
+    assert set(finished.values()) == {1}
+    assert of(facts, "ProducerClosed")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--engine", "http://127.0.0.1:9"), "http://127.0.0.1:9 must be a running SGLang server"),
+        (("--sandboxes", "http://127.0.0.1:9"), "http://127.0.0.1:9"),
+        (("--tasks", "micro_repair:test"), "test"),
+        (("--tasks", "nothing.jsonl?tokenizer=none"), "nothing.jsonl"),
+        (("--concurrency", "0"), "concurrency"),
+    ],
+)
+def test_what_cannot_work_is_said_before_the_first_trajectory(
+    tmp_path: Path, sqlite_url: str, engine_url: str, options: tuple[str, str], told: str
+) -> None:
+    with a_place(tmp_path, sqlite_url, engine_url) as place:
+        line = [part for part in place.command() if part != "micro_repair:train"]
+        index = line.index("--tasks")
+        line[index : index + 1] = (
+            [] if options[0] == "--tasks" else ["--tasks", "micro_repair:train"]
+        )
+        if options[0] in ("--engine", "--sandboxes"):
+            at = line.index(options[0])
+            del line[at : at + 2]
+        done = subprocess.run(
+            [*line, *options], cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    log = Path(sqlite_url.removeprefix("sqlite:///"))
+    assert not log.exists() or not of(facts_in(sqlite_url), "TrajectoryStarted")
