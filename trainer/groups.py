@@ -1,0 +1,23 @@
+"""Megatron's process groups, as they are inside `trainer.ranks.started`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from megatron.core import parallel_state
+from torch.distributed import ProcessGroup
+
+
+def tensor() -> ProcessGroup:
+    """Ranks that share this rank's matrices."""
+    return cast(ProcessGroup, parallel_state.get_tensor_model_parallel_group())
+
+
+def pipeline() -> ProcessGroup:
+    """Ranks that have the other layers, in order of stages."""
+    return cast(ProcessGroup, parallel_state.get_pipeline_model_parallel_group())
+
+
+def data() -> ProcessGroup:
+    """Ranks that have the same weights, and other samples."""
+    return cast(ProcessGroup, parallel_state.get_data_parallel_group())
