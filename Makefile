@@ -8,20 +8,21 @@ PYTEST := $(BIN)/python -m pytest
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml constraints.txt deploy/setup.sh
+$(VENV)/.ready: pyproject.toml constraints.txt deploy/setup.sh $(wildcard deploy/engine/*.txt)
 	bash deploy/setup.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,trainer]'
+	$(BIN)/rollbook engine install
 	touch $@
 
 # All tests but the exhaustive rounds: under 30 minutes.
 test: setup lint
 	$(PYTEST) -m "not long"
 
-# What needs no broker and kills nothing: under 2 minutes.
+# What needs no broker, no engine and no Megatron, and kills nothing: under 2 minutes.
 test-fast: setup
-	$(PYTEST) -m "not long and not kafka and not fault"
+	$(PYTEST) -m "not long and not kafka and not fault and not engine and not trainer and not sandboxes"
 
 # The exhaustive rounds as well.
 test-long: setup
