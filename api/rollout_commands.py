@@ -54,7 +54,10 @@ ShuffleOption = Annotated[
     int | None, typer.Option(help="Seed of the tasks' order (default: the dataset's order).")
 ]
 ValidateOption = Annotated[
-    int, typer.Option(min=0, help="Try each task's tests so often before use.")
+    int | None,
+    typer.Option(
+        min=0, help="Try each task's tests so often before use (default: 1; generated tasks: 0)."
+    ),
 ]
 TemperatureOption = Annotated[float, typer.Option(min=0.0, help="Sampling temperature.")]
 TurnsOption = Annotated[int | None, typer.Option(min=1, help="Most turns (default: the tasks').")]
@@ -79,7 +82,7 @@ def rollout(
     concurrency: ConcurrencyOption = 16,
     sandbox_slots: SlotsOption = 16,
     shuffle: ShuffleOption = None,
-    validate: ValidateOption = 0,
+    validate: ValidateOption = None,
     temperature: TemperatureOption = 1.0,
     turn_cap: TurnsOption = None,
     output_cap: OutputOption = None,
@@ -105,8 +108,9 @@ def rollout(
         concurrency=concurrency,
         groups=groups,
         shuffle_seed=shuffle,
-        validate_repeats=validate,
     )
+    if validate is not None:
+        plan = replace(plan, validate_repeats=validate)
     scope = replace(plan.scope, kind=kind, name=name, group_size=group_size)
     plan = replace(plan, scope=replace(scope, configuration=_configuration(plan)))
     recorder = Recorder(
@@ -153,6 +157,8 @@ def _plan(
             sandbox_url=sandbox_url,
             slots=slots,
         ),
+        # Generated ones are right by construction, and tested here.
+        validate_repeats=0 if tasks.tokenizer is None else 1,
     )
 
 

@@ -26,6 +26,8 @@ from e2b import (
 from producers.local_e2b.launch import LocalE2B
 from producers.local_e2b.settings import HOME
 
+pytestmark = pytest.mark.sandboxes
+
 
 @pytest.fixture(scope="module", params=["bwrap", "none"])
 def server(

@@ -23,6 +23,8 @@ from producers.local_e2b.faults import FaultPlan, Rule, load_rules, parse_rule
 from producers.local_e2b.launch import LocalE2B
 from producers.local_e2b.settings import LocalE2BError, StartLatency
 
+pytestmark = pytest.mark.sandboxes
+
 KEY = "e2b_any"
 
 

@@ -16,6 +16,8 @@ from producers.local_e2b.isolation import Host, bwrap_arguments
 from producers.local_e2b.launch import LocalE2B
 from producers.local_e2b.settings import HOME, Limits
 
+pytestmark = pytest.mark.sandboxes
+
 LIMITS = Limits(memory_mb=128, cpu_s=1, file_mb=8, processes=24, disk_mb=12)
 KEY = f"key-{secrets.token_hex(8)}"
 
@@ -155,23 +157,23 @@ def test_what_is_no_file_is_refused_at_once(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("path", "reached"),
     [
-        ("a/b", "/home/a/b"),
+        ("a/b", "/here/a/b"),
         ("/a//./b/", "/a/b"),
         ("../../..", "/"),
         ("../../../a", "/a"),
         ("absolute/x", "/x"),
         ("upward/x", "/x"),
-        ("/home/absolute", "/"),
+        ("/here/absolute", "/"),
         ("inner/../b", "/b"),
     ],
 )
 def test_a_path_is_walked_as_after_a_chroot(tmp_path: Path, path: str, reached: str) -> None:
-    for folder in ("home/a", "a", "deep/er"):
+    for folder in ("here/a", "a", "deep/er"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "home/absolute").symlink_to("/")
-    (tmp_path / "home/upward").symlink_to("../../../../..")
-    (tmp_path / "home/inner").symlink_to("/deep")
-    place = files.Place(str(tmp_path), "/home", path)
+    (tmp_path / "here/absolute").symlink_to("/")
+    (tmp_path / "here/upward").symlink_to("../../../../..")
+    (tmp_path / "here/inner").symlink_to("/deep")
+    place = files.Place(str(tmp_path), "/here", path)
     assert place.path == reached
     place.close()
 

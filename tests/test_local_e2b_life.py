@@ -22,6 +22,8 @@ from producers.local_e2b.connect_wire import WireError
 from producers.local_e2b.launch import LocalE2B
 from producers.local_e2b.settings import HOME, Limits, LocalE2BError
 
+pytestmark = pytest.mark.sandboxes
+
 ISOLATIONS = pytest.mark.parametrize("isolation", ["bwrap", "none"])
 
 

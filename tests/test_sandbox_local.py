@@ -256,6 +256,8 @@ from ledger.recorder import Recorder
 from producers.sandbox_pool import Sandboxes
 from tests.recorded import IDS, RUN
 from tests.test_sandbox_local import settings
+
+pytestmark = pytest.mark.sandboxes
 url, log, spool = sys.argv[1:]
 async def main():
     with Recorder(log, producer="owner", run_id=RUN, spool_dir=spool) as recorder:

@@ -21,6 +21,8 @@ from producers.tasks.validation import UNRECORDED, replacement
 from tests.swe_instances import write_instances, write_smith_instance, write_tokenizer
 from tests.task_sandboxes import local_sandboxes, verdict_on, with_sandboxes, write_template
 
+pytestmark = pytest.mark.sandboxes
+
 FIX_CLAMP = "sed -i 's/max(value, high)/min(value, high)/' src/numbers_.py"
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 

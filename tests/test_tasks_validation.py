@@ -20,6 +20,8 @@ from tests.recorded import Make, facts_in, of
 from tests.swe_instances import write_instances, write_tokenizer
 from tests.task_sandboxes import local_sandboxes, with_sandboxes, write_template
 
+pytestmark = pytest.mark.sandboxes
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
