@@ -133,10 +133,8 @@ def test_nothing_names_a_path_of_this_machine_or_a_registry() -> None:
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     # /home/user is the home folder inside a sandbox.
-    paths, registries = (
-        r"(?<![\w.])/(work|root|home)/(?!user\b)\w",
-        r"pypi\.org|repo1?\.maven|npmjs",
-    )
+    paths = r"(?<![\w.])/(work|root|home)/(?!user\b)\w"
+    registries = r"pypi\.org|repo1?\.maven|npmjs"
     forbidden = re.compile(f"{paths}|{registries}")
     for name in tracked:
         if name != "tests/test_project.py":
