@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.measured import Measured, middle, paired, paired_cpu
 from benchmarks.report import Row, progress
-from benchmarks.stage import FILL_CHUNK, PEER_PYTHON, Stage, alternate, fill
+from benchmarks.stage import PEER_PYTHON, Stage, alternate, fill
 from benchmarks.workload import Maker
 from ledger.kafka.settings import parse
 from ledger.kafka.topics import topic_name
@@ -12,7 +12,7 @@ from ledger.kafka.topics import topic_name
 CALL_LIMIT_US = 10.0
 TRAJECTORY_LIMIT_US = 300.0
 REPLAYS = (0.5, 5)
-"""The shorter and the longer replay of one log, in `facts`: 100,000 and 1,000,000 by default."""
+"""The shorter and the longer log, in `facts`: 100,000 and 1,000,000 by default."""
 
 
 def call(stage: Stage, facts: int, rounds: int) -> list[Row]:
@@ -125,18 +125,20 @@ def sqlite(stage: Stage, facts: int, rounds: int) -> list[Row]:
 
 
 def replay(stage: Stage, facts: int, rounds: int) -> list[Row]:
-    """5. The same log replayed up to its first tenth, and whole."""
+    """5. A log replayed, and one with a tenth of its facts."""
     progress("5. replay")
-    # A log's end is known only behind whole chunks of what it is filled with.
-    short, long = (max(1, round(part * facts / FILL_CHUNK)) * FILL_CHUNK for part in REPLAYS)
-    url = stage.kafka("replay")
-    until = fill(url, Maker(stage.seed).run(long), at=short)
+    short, long = (round(part * facts) for part in REPLAYS)
 
-    def side(count: int, stop: list[int] | None) -> Measured:
-        book = stage.path("book")
-        return stage.work("project", url=url, book=book, facts=count, until=stop)
+    def filled(count: int) -> str:
+        url = stage.kafka("replay")
+        fill(url, Maker(stage.seed).run(count))
+        return url
 
-    longs, shorts = alternate(rounds, lambda: side(long, None), lambda: side(short, until))
+    def side(url: str, count: int) -> Measured:
+        return stage.work("project", url=url, book=stage.path("book"), facts=count)
+
+    long_url, short_url = filled(long), filled(short)
+    longs, shorts = alternate(rounds, lambda: side(long_url, long), lambda: side(short_url, short))
     slow, fast = middle(longs), middle(shorts)
     costs = [f"{each.seconds / each.facts * 1e6:.1f} us a fact" for each in (slow, fast)]
     per_fact = 1 / paired(longs, shorts)

@@ -11,19 +11,14 @@ from ledger.kafka import settings as kafka_settings
 from ledger.kafka.client import TopicPartition as Partition
 from ledger.kafka.topics import topic_name
 from ledger.kafka_log import new_consumer
-from ledger.log import Positions, TopicPartition
 from ledger.open_log import open_log
 
 
-def project(url: str, book: str, facts: int, until: list[int] | None = None) -> Measured:
-    """Rebuild the book from the whole log, or up to these offsets of its partitions; from the
-    first question to the log to the last checkpoint of the book. It has at least `facts`: a
-    recorder adds what it says of itself."""
-    target: Positions | None = None
-    if until is not None:
-        target = {TopicPartition("events", number): at for number, at in enumerate(until)}
+def project(url: str, book: str, facts: int) -> Measured:
+    """Rebuild the book from the whole log; from the first question to the log to the last
+    checkpoint of the book. It has at least `facts`: a recorder adds what it says of itself."""
     with open_log(url) as log, Clock() as clock:
-        done = rebuild(log, Path(book), target)
+        done = rebuild(log, Path(book))
     if done.facts < facts or done.duplicates or done.quarantined:
         raise RuntimeError(f"expected {facts} facts, got {done}")
     return clock.measured(done.facts)

@@ -18,7 +18,6 @@ from typing import Any
 from benchmarks.measured import Measured
 from benchmarks.workload import RUN
 from deploy.kafka.broker import Broker
-from ledger.log import EventLog
 from ledger.open_log import open_log
 from ledger.wire.encoder import Draft, FactEncoder
 
@@ -74,23 +73,16 @@ def stage(seed: int) -> Iterator[Stage]:
             broker.stop()
 
 
-def fill(url: str, drafts: Iterable[Draft], at: int | None = None) -> list[int]:
-    """Append facts to a log without a recorder; the end offsets of `events` behind the first
-    `at` facts (None: behind all)."""
+def fill(url: str, drafts: Iterable[Draft]) -> None:
+    """Append facts to a log without a recorder."""
     encoder = FactEncoder("bench", RUN)
     left = iter(drafts)
-    done = 0
-    ends: list[int] = []
     with open_log(url) as log:
         while chunk := list(itertools.islice(left, FILL_CHUNK)):
             encoded = encoder.encode(chunk)
             if encoded.refused:
                 raise encoded.refused[0].error
             log.append("events", encoded.events, 60.0)
-            done += len(chunk)
-            if done == at:
-                ends = _ends(log)
-        return ends or _ends(log)
 
 
 def alternate(
@@ -104,11 +96,6 @@ def alternate(
             pause()
             results.append(side())
     return found
-
-
-def _ends(log: EventLog) -> list[int]:
-    ends = log.end_positions("events")
-    return [ends[place] for place in sorted(ends)]
 
 
 def _run(line: list[str]) -> Measured:
