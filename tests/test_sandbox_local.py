@@ -23,6 +23,8 @@ from producers.sandboxes.backend import Backend
 from producers.sandboxes.owner import OURS
 from tests.recorded import IDS, ROOT, Make, eventually, facts_in, of
 
+pytestmark = pytest.mark.sandboxes
+
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -93,9 +93,12 @@ class Custody:
 
     async def _adopt(self, start: str, task: asyncio.Future[AsyncSandbox]) -> None:
         """Kill what comes of a start that was given up."""
-        await asyncio.wait({task}, timeout=GIVEN_UP_S)
+        try:
+            await asyncio.wait({task}, timeout=GIVEN_UP_S)
+        finally:
+            if not task.done():
+                give_up(task)
         if not task.done():
-            give_up(task)
             await self._find_and_end({START: start})
             return
         try:
