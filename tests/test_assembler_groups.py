@@ -214,6 +214,17 @@ def test_a_member_that_runs_at_the_deadline_is_late() -> None:
     assert at.state.late == 1
 
 
+def test_what_comes_about_a_decided_group_is_late_and_changes_nothing() -> None:
+    at = desk().read(*a_group(0, [1, 0]))
+    at.decide()
+    before = dict(at.state.queue[group_id(0)].group.attempts)
+    tell = Teller(seed=60)
+    at.read(*an_attempt(tell, 0, 0, 0.0, turns=4), *an_attempt(tell, 0, 1, 1.0, refill=1))
+    assert at.decide() == []
+    assert at.state.queue[group_id(0)].group.attempts == before
+    assert at.state.late == 11 + 7
+
+
 def test_an_evaluation_is_decided_by_the_same_code_and_gets_no_advantages() -> None:
     at = Desk().read(*the_run(RunKind.EVAL), *a_group(0, [1, 1, None]), *a_group(1, [1.0]))
     at.decide()
