@@ -148,7 +148,10 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(WrongCheckpoint, match=r"model.safetensors can't be read"):
         hf_files.check(folder, a_model())
     file.unlink()
-    with pytest.raises(WrongCheckpoint, match=r"must have \*.safetensors, has none"):
+    with pytest.raises(WrongCheckpoint, match=r"model.safetensors can't be read: No such file"):
+        hf_files.check(folder, a_model())
+    (folder / hf_files.INDEX).write_text("{}")
+    with pytest.raises(WrongCheckpoint, match=r"index.json must be JSON with a weight_map"):
         hf_files.check(folder, a_model())
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import ANY_SPEED
-from trainer.packing import Sample, pack, padding_share, plan
+from trainer.packing import Sample, check, pack, padding_share, plan
 
 LONG = Sample(
     token_ids=[11, 12, 13, 14],
@@ -93,6 +96,22 @@ def test_every_sample_is_in_one_microbatch_that_holds_it(
 def test_a_batch_that_cant_be_packed_is_refused(lengths: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(lengths, tokens_max=8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_ids": [11, 12, 13, 64]}, r"token ids of sample 1 must be in \[0, 64\), got 64"),
+        ({"token_ids": [11, -1, 13, 14]}, r"token ids of sample 1 must be in \[0, 64\), got -1"),
+        ({"loss_mask": [0]}, "loss_mask of sample 1 must have 4 values, one a token, got 1"),
+        ({"logprobs": [0.0] * 5}, "logprobs of sample 1 must have 4 values, one a token, got 5"),
+        ({"lags": [1]}, "lags of sample 1 must have 4 values, one a token, got 1"),
+    ],
+)
+def test_a_sample_that_cant_be_trained_on_is_named(change: dict[str, Any], message: str) -> None:
+    check([LONG, SHORT], vocab=64)
+    with pytest.raises(ValueError, match=message):
+        check([SHORT, replace(LONG, **change)], vocab=64)
 
 
 def test_columns_may_be_of_any_kind() -> None:

@@ -219,6 +219,11 @@ def test_a_spread_that_doesnt_fit_is_refused(
         MegatronSettings(**settings).check(a_model(**model), world_size, gpu=False)
 
 
+def test_sequence_parallelism_shares_tokens_evenly() -> None:
+    assert MegatronSettings(tensor=4, sequence_parallel=True).pad_to == 4
+    assert MegatronSettings(tensor=4).pad_to == 1
+
+
 def test_a_spread_over_ranks_that_arent_there_is_refused_before_anything_starts() -> None:
     with (
         pytest.raises(ValueError, match=r"tensor x pipeline = 2 x 1 = 2, got 1"),

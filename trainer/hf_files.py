@@ -44,10 +44,7 @@ class Tensors:
         self.folder = folder
         self.shapes: dict[str, Shape] = {}
         self._files: dict[str, Any] = {}
-        paths = sorted(folder.glob("*.safetensors"))
-        if not paths:
-            raise WrongCheckpoint(f"{folder} must have *.safetensors, has none")
-        for path in paths:
+        for path in _tensor_files(folder):
             try:
                 file = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
@@ -138,6 +135,19 @@ def _write_tensors(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_by
         names |= dict.fromkeys(shard, file)
     index: Mapping[str, Any] = {"metadata": {"total_size": total}, "weight_map": names}
     (folder / INDEX).write_text(json.dumps(index, indent=2))
+
+
+def _tensor_files(folder: Path) -> list[Path]:
+    """Those that the index names, if there is one: some folders have the weights a second time,
+    under other names."""
+    index = folder / INDEX
+    if not index.exists():
+        return [folder / "model.safetensors"]
+    try:
+        names = json.loads(index.read_text())["weight_map"].values()
+        return [folder / name for name in sorted(set(names))]
+    except (ValueError, KeyError, AttributeError) as error:
+        raise WrongCheckpoint(f"{index} must be JSON with a weight_map: {error!r}") from error
 
 
 def _shards(tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> Iterator[dict[str, Tensor]]:

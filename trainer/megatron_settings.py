@@ -51,6 +51,11 @@ class MegatronSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
+    @property
+    def pad_to(self) -> int:
+        """A micro-batch must have a multiple of this many tokens: `trainer.packing.pack`."""
+        return self.tensor if self.sequence_parallel else 1
+
     def data_parallel(self, world_size: int) -> int:
         """Ranks that see different samples. Raises ValueError when they don't come out even."""
         per_replica = self.tensor * self.pipeline

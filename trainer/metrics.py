@@ -38,7 +38,6 @@ def measure(
         "loss": result.loss_sum,
         "count": result.count,
         "tokens": scores.mask.sum(),
-        "samples": torch.unique(scores.samples[scores.mask]).numel(),
         "entropy": _sum(entropy, scores.mask),
     }
     if settings.objective is Objective.POLICY:

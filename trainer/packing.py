@@ -67,6 +67,26 @@ class MicroBatch:
     """Tokens of padding, at the end."""
 
 
+def check(samples: Sequence[Sample], vocab: int) -> None:
+    """Raises ValueError for a sample whose columns differ in length, or that is of another
+    vocabulary: a tensor-parallel embedding takes an unknown token for zeros without a word."""
+    for number, sample in enumerate(samples):
+        columns = {"loss_mask": sample.loss_mask, "logprobs": sample.logprobs}
+        if sample.lags is not None:
+            columns["lags"] = sample.lags
+        for name, column in columns.items():
+            if len(column) != len(sample.token_ids):
+                raise ValueError(
+                    f"{name} of sample {number} must have {len(sample.token_ids)} values, one a"
+                    f" token, got {len(column)}"
+                )
+        for token in (min(sample.token_ids, default=0), max(sample.token_ids, default=0)):
+            if not 0 <= token < vocab:
+                raise ValueError(
+                    f"token ids of sample {number} must be in [0, {vocab}), got {token}"
+                )
+
+
 def plan(lengths: Sequence[int], tokens_max: int, ranks: int = 1) -> list[list[list[int]]]:
     """Which samples go together: for each rank its micro-batches, each the samples' numbers.
 
