@@ -46,6 +46,8 @@ MAX_RECORDS = 2_000
 """One poll; payloads are large."""
 TICK_S = 1.0
 """How often the log's end is asked for, and time is let pass."""
+UNSETTLED_MAX = 10
+"""After so many vain tries, with the log there, a writer is given up."""
 READ_BACK_S = 120.0
 """What was appended is read back within this, or something is wrong with the log."""
 
@@ -75,6 +77,7 @@ class Assembler:
         self._ends: Positions = {}
         self._next_tick = 0.0
         self._read_back_by = time.monotonic() + READ_BACK_S
+        self._unsettled = 0
         self.done = Done()
 
     def run(
@@ -93,7 +96,9 @@ class Assembler:
             self._state.low_water.passed(0, positions)
             with self._log.reader(positions) as reader:
                 self._read_to_end(reader, recorder, stop)
-                self._check_kind(follow)
+                if self._state.kind is None and not follow and not stop.is_set():
+                    raise LogError(f"run {self._run_id} is not declared in this log (run_declared)")
+                self._check_kind()
                 if ready is not None and not stop.is_set():
                     ready()
                 self._follow(reader, recorder, stop, follow)
@@ -123,6 +128,7 @@ class Assembler:
     def _decide(self, reader: Reader, recorder: FencedRecorder) -> bool:
         """Append what can be decided by what was read; whether there was anything."""
         state = self._state
+        self._check_kind()
         if state.kind is None:
             return False
         now = state.clock.now(time.monotonic(), self._settings.lease_s)
@@ -191,9 +197,14 @@ class Assembler:
                 self._read_to_end(reader, recorder, stop)
                 if not stop.is_set():
                     recorder.resolve()
+                self._unsettled = 0
                 return
+            self._at_end(reader)  # the log is there, so it is the writer that can't go on
+            self._unsettled += 1
         except LogUnavailable as error:
             logger.warning("waiting for the log: %s", error)
+        if self._unsettled >= UNSETTLED_MAX:
+            raise LogError(f"{recorder.name} can't append any more: start another assembler")
         stop.wait(TICK_S)
 
     def _tick(self, reader: Reader) -> None:
@@ -217,14 +228,9 @@ class Assembler:
         state.forget_evidence()
         self._tell_problems()
 
-    def _check_kind(self, follow: bool) -> None:
-        kind = self._state.kind
-        if kind is RunKind.SFT:
+    def _check_kind(self) -> None:
+        if self._state.kind is RunKind.SFT:
             raise LogError(f"run {self._run_id} is an SFT run: it has no groups to decide")
-        if kind is None:
-            if not follow:
-                raise LogError(f"run {self._run_id} is not declared in this log (run_declared)")
-            logger.warning("run %s is not declared yet: waiting for it", self._run_id)
 
     def _tell_problems(self) -> None:
         for problem in self._state.problems:

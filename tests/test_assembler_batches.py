@@ -127,6 +127,19 @@ def test_in_sync_mode_a_batch_takes_groups_of_its_own_step_when_the_one_before_w
     assert batches(at) == [(1, {2, 3}), (2, {0, 1})]
 
 
+def test_groups_of_later_steps_never_keep_the_next_steps_groups_out() -> None:
+    at = desk(mode="sync", groups_per_batch=2, max_untaken_groups=2, max_staleness=9)
+    for number in range(4):
+        at.read(*a_group(number, [1, 0], target_step=2)).decide()
+    assert len(at.decided()) == 2
+    for number in range(4, 6):
+        at.read(*a_group(number, [1, 0], target_step=1)).decide()
+    assert batches(at) == [(1, {4, 5})]
+    train(at, 1)
+    at.decide()
+    assert [step for step, _ in batches(at)] == [1, 2]
+
+
 def test_a_short_batch_when_no_more_groups_come_for_its_step() -> None:
     at = desk(mode="sync", groups_per_batch=3, short_batches=True)
     for number, rewards in enumerate(([1, 0], [1, 1], [0, 0])):

@@ -352,6 +352,14 @@ def test_attempts_of_an_unknown_group_are_named_and_never_trained_on() -> None:
     assert at.read(*a_group(0, [1, 0])).decide() == []  # whoever opens it now is late
 
 
+def test_payloads_of_an_unknown_group_hold_nothing_back_for_ever() -> None:
+    at = desk(group_deadline_s=100).read(a_payload(0, 0, 0))
+    assert at.wait(200).decide() == []
+    at.wait(200).read(*the_run())
+    low = at.state.low_water.positions(dict(at.ends), [])
+    assert {place.topic: offset for place, offset in low.items()}["tokens"] == 1
+
+
 def test_an_attempt_in_a_slot_that_the_group_does_not_have_is_no_member() -> None:
     tell = Teller(seed=6)
     at = desk().read(*an_attempt(tell, 0, 7, 1.0), *a_group(0, [1, 0]))

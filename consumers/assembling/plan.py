@@ -19,6 +19,7 @@ from consumers.assembling.cut import Now
 from consumers.assembling.decide import decide
 from consumers.assembling.group_state import GroupState
 from consumers.assembling.run_state import RunState
+from consumers.assembling.settings import Mode
 from ledger.attempt import Attempt
 from ledger.facts.lists import DropReason, GroupDecision, RunKind
 from ledger.judgement import Evidence, RuleSet
@@ -82,15 +83,15 @@ def context_of(
 
 def plan(state: RunState, context: Context, due: Iterable[str] = ()) -> Plan:
     """Look at the groups that something happened to, and at those that are `due` by the clock."""
-    found = Plan()
-    room = state.room
-    waiting = state.pending if room > 0 else ()
-    for group_id in dict.fromkeys((*waiting, *state.touched, *due)):
+    found, timed, room = Plan(), set(due), state.room
+    sync = state.settings.mode is Mode.SYNC
+    waiting = state.pending if room > 0 or sync else ()
+    for group_id in dict.fromkeys((*waiting, *state.touched, *sorted(timed))):
         if len(found.verdicts) >= DECISIONS_MAX:
             break
         group = state.groups.get(group_id)
         if group is None or group.opened is None:
-            if group_id in due:
+            if group_id in timed and (group is None or _overdue(group, context)):
                 found.unknown.append(group_id)
             found.seen.append(group_id)
             continue
@@ -103,7 +104,11 @@ def plan(state: RunState, context: Context, due: Iterable[str] = ()) -> Plan:
             if answer.again_at_us is not None:
                 found.timers.append((answer.again_at_us, group_id))
             found.seen.append(group_id)
-        elif answer.decision is not GroupDecision.BATCH or room > 0:
+        elif (
+            answer.decision is not GroupDecision.BATCH
+            or room > 0
+            or (sync and _due_next(group, state.steps.last))
+        ):
             room -= answer.decision is GroupDecision.BATCH
             found.verdicts.append((group, answer))
             found.seen.append(group_id)
@@ -111,6 +116,18 @@ def plan(state: RunState, context: Context, due: Iterable[str] = ()) -> Plan:
             found.pending.append(group_id)
     _plan_batch(state, context, found)
     return found
+
+
+def _overdue(group: GroupState, context: Context) -> bool:
+    deadline_us = group.first_log_time_us + int(context.settings.group_deadline_s * 1e6)
+    return context.now.us >= deadline_us
+
+
+def _due_next(group: GroupState, last_step: int) -> bool:
+    """Whether the next batch is for this group's step: there is always room for it, or groups of
+    later steps could keep it out for ever."""
+    step = group.opened.target_step if group.opened is not None else None
+    return step is not None and step <= last_step + 1
 
 
 def _plan_batch(state: RunState, context: Context, found: Plan) -> None:

@@ -140,6 +140,7 @@ class RunState:
         self.queue.pop(group_id, None)
         self.touched.pop(group_id, None)
         self.pending.pop(group_id, None)
+        payload = self.tokens.first_offset(group_id)
         self.tokens.forget(group_id)
         self._closed[group_id] = None
         self._done_at.append((self.clock.us, group_id))
@@ -151,6 +152,8 @@ class RunState:
                 writers.add(group.opened.incarnation)
             self.leases.release(group_id, writers)
             self._release(group)
+        elif payload is not None:
+            self.low_water.release(group_id, payload[0])
 
     def _take_group_fact(self, fact: GroupFact, log_time_us: int) -> None:
         group_id = fact.group_id
