@@ -6,7 +6,7 @@
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
-    engine install|start|stop|status       SGLang here        api/engine_commands.py
+    engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
     sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
 
 Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 a finding, 2 bad input.

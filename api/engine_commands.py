@@ -1,4 +1,4 @@
-"""Commands for a real SGLang server on this machine: engine install, start, stop, status."""
+"""Commands for a real SGLang server on this machine: engine install, tiny, start, stop, status."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def install(
     """Install SGLang into this environment; does nothing where all of it is there."""
     steps = install_packages(gpu, say)
     say("installed" if steps else "nothing to install: all of it is there")
+
+
+@app.command()
+def tiny(
+    folder: Annotated[Path, typer.Argument(help="Where the checkpoint goes.")],
+    seed: Annotated[int, typer.Option(help="Of the weights.")] = 0,
+) -> None:
+    """Write a tiny Qwen3 with random weights: the policy that micro_repair begins with."""
+    from deploy.engine.tiny_model import write_tiny_qwen3
+
+    say(f"{write_tiny_qwen3(folder, seed=seed)}: written")
 
 
 @app.command()

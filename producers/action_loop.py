@@ -157,7 +157,9 @@ class ActionLoop:
         try:
             result = await sandbox.run(call.command, timeout_s=timeout_s, cwd=call.cwd)
         except (SandboxError, asyncio.CancelledError) as error:
-            self._record_call(sandbox, call, error, time.monotonic() - began)
+            # Without the wait for a connection, where that is known.
+            seconds = error.seconds if isinstance(error, SandboxError) else None
+            self._record_call(sandbox, call, error, seconds or time.monotonic() - began)
             raise
         self._record_call(sandbox, call, result, result.wall_s)
         return result

@@ -22,11 +22,7 @@ def test_the_readme_s_example_records_what_its_commands_then_show(
     monkeypatch.setenv("ROLLBOOK_SPOOL_DIR", str(tmp_path / "spool"))
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     exec(compile(example, "README.md", "exec"), {})
-    commands = [
-        shlex.split(line, comments=True)
-        for line in README.splitlines()
-        if line.startswith("rollbook ")
-    ]
+    commands = commands_in(README.partition("## Ask")[2])
     assert [command[1] for command in commands] == ["project", "sql", "audit", "replay"]
     for command in commands:
         monkeypatch.setattr(sys, "argv", command)
@@ -37,6 +33,29 @@ def test_the_readme_s_example_records_what_its_commands_then_show(
     assert "fix-1" in printed.out
     assert "book.duckdb: 8 facts" in printed.err
     assert "nothing is wrong" in printed.err
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Every `rollbook` command line of a text, also one in `$(...)`."""
+    lines = re.findall(r"^(?:\w+=\$\()?(rollbook [^)\n]*)", text, re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_every_command_and_option_of_the_readme_exists(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    seen = commands_in(README)
+    assert len(seen) >= 10
+    for command in seen:
+        names = command[1:3] if command[1] in ("engine", "sandboxes", "broker") else command[1:2]
+        monkeypatch.setattr(sys, "argv", ["rollbook", *names, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0, command
+        told = capsys.readouterr().out
+        for option in command:
+            assert not option.startswith("--") or option in told, command
 
 
 def test_the_readme_names_every_view() -> None:

@@ -23,8 +23,9 @@ from ledger.open_log import open_log
 from ledger.tokens import TurnTokens, unpack
 from producers.local_e2b.launch import LocalE2B
 from tests.books import projected, rows
-from tests.engine_lab import EngineLab
+from tests.engine_lab import KV_TOKENS, EngineLab
 from tests.recorded import ROOT, facts_in, of, values_in
+from tests.tcp_proxy import proxy_to
 
 pytestmark = [pytest.mark.engine]
 
@@ -85,6 +86,15 @@ def a_place(folder: Path, log: str, engine: str, faults: Sequence[str] = ()) -> 
         server.stop()
 
 
+def wait_for(process: subprocess.Popen[str], url: str, fact: str) -> None:
+    """Until the log has such a fact."""
+    deadline = time.monotonic() + 120
+    while not Path(url.removeprefix("sqlite:///")).exists() or not of(facts_in(url), fact):
+        assert time.monotonic() < deadline, f"no {fact}"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.2)
+
+
 def test_every_attempt_is_in_the_book_whatever_the_sandboxes_did(
     tmp_path: Path, sqlite_url: str, engine_lab: EngineLab
 ) -> None:
@@ -126,6 +136,14 @@ def test_every_attempt_is_in_the_book_whatever_the_sandboxes_did(
     check_faults_are_told(book, faults)
     check_logprobs(sqlite_url, engine_lab)
     assert rows(book, "SELECT count(*) FROM sandboxes WHERE state = 'running'") == [(0,)]
+    samples = rows(book, "SELECT engine, kv_capacity_tokens FROM engine_sampled")
+    assert set(samples) == {(engine_lab.url, KV_TOKENS)}
+    ((used, limit),) = rows(
+        book,
+        "SELECT max(pool.used), any_value(pool.limit) FROM (SELECT unnest(pools) AS pool"
+        " FROM pool_sampled) WHERE pool.name = 'sandbox_slots'",
+    )
+    assert 1 <= used <= limit == 16
 
 
 def check_faults_are_told(book: Path, faults: list[dict[str, Any]]) -> None:
@@ -195,13 +213,7 @@ def test_sigterm_ends_what_is_in_flight_as_cancelled_and_leaves_nothing_behind(
             stderr=subprocess.PIPE,
             text=True,
         )
-        deadline = time.monotonic() + 120
-        while not Path(sqlite_url.removeprefix("sqlite:///")).exists() or not of(
-            facts_in(sqlite_url), "TrajectoryFinished"
-        ):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.2)
+        wait_for(process, sqlite_url, "TrajectoryFinished")
         process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=60)
         assert process.returncode == 1, errors
@@ -213,6 +225,33 @@ def test_sigterm_ends_what_is_in_flight_as_cancelled_and_leaves_nothing_behind(
     assert started == set(finished)
     assert set(finished.values()) == {1}
     assert of(facts, "ProducerClosed")
+
+
+def test_attempts_go_on_at_another_engine_when_theirs_dies(
+    tmp_path: Path, sqlite_url: str, engine_url: str
+) -> None:
+    with (
+        a_place(tmp_path, sqlite_url, engine_url) as place,
+        proxy_to(engine_url) as dying,
+        proxy_to(engine_url) as living,
+    ):
+        line = place.command("--groups", "6", "--engine", dying.url, "--engine", living.url)
+        at = line.index(engine_url)
+        del line[at - 1 : at + 1]
+        process = subprocess.Popen(
+            line, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        wait_for(process, sqlite_url, "TrajectoryFinished")
+        dying.cut()
+        out, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    row = json.loads(out)[0]
+    assert (row["attempts"], row["scored"], row["errors"]) == (48, 48, {})
+    facts = facts_in(sqlite_url)
+    failed = of(facts, "TurnFailed")
+    assert failed
+    assert {fact.engine for fact in failed} == {dying.url}
+    assert {fact.engine for fact in of(facts, "TurnCompleted")} == {dying.url, living.url}
 
 
 @pytest.mark.parametrize(
