@@ -11,7 +11,7 @@ Invariants:
 1. A prompt reaches the engine as the token ids it is, and what comes back is what was sampled, with
    the logprob of each token: nothing is rendered to text in between.
 2. No request is left running for nobody: one that ran out of time or whose caller was cancelled is
-   ended on the engine, too.
+   ended on the engine, too (by the engine itself, seconds later, where it was paused meanwhile).
 3. A prompt that would end the engine (a token outside of its vocabulary) is not sent, once `check`
    has learned the vocabulary.
 """
@@ -211,7 +211,8 @@ class Engine:
 
         A paused engine holds new requests in front of its scheduler. It would take an abort for one
         as done, run the request all the same when it goes on, and then ignore that the client
-        is gone, because it was aborted before. Left alone it finds the client gone within seconds.
+        is gone, because it was aborted before. Left alone it looks for the client 4 s after it went
+        on without an answer, so such a request costs it no more than that.
         """
         health = await self.health()
         if health is Health.READY:
