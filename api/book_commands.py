@@ -78,7 +78,8 @@ def audit(
         bool, typer.Option("--as-is", help="Audit the book where it stands, without the log.")
     ] = False,
 ) -> None:
-    """Check that the book has every fact of the log once; exit status 1 if something is wrong."""
+    """Check that the book has every fact of the log once, and that the accounts balance; exit
+    status 1 if something is wrong."""
     path = the_book(book, config)
     if not as_is:
         with the_log(log, config) as source:

@@ -1,4 +1,5 @@
-"""The audit: does the book have every fact once, and does it say so itself where it doesn't?
+"""The audit: does the book have every fact once, do its accounts balance, and does it say so itself
+where they don't?
 
 Each check is one query in `ledger/audit/`, whose rows are what is wrong.
 """
@@ -15,6 +16,7 @@ CHECKS = (
     "repeated_facts",
     "quarantined",
     "lost",
+    "conservation",
 )
 """Files in `ledger/audit/`; every row is a finding."""
 
@@ -35,24 +37,12 @@ class Finding:
 
 def audit(connection: duckdb.DuckDBPyConnection) -> list[Finding]:
     """Every finding, what is wrong first. As of the book's positions."""
-    findings = [
+    return [
         Finding(check, check in CHECKS, str(detail))
         for check in (*CHECKS, *REMARKS)
         for (detail,) in connection.execute(_query(check)).fetchall()
     ]
-    return findings + _conservation(connection)
 
 
 def _query(check: str) -> str:
     return resources.files("ledger").joinpath(f"audit/{check}.sql").read_text()
-
-
-def _conservation(connection: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Rows of the view `conservation`, each a broken identity, where the book has that view."""
-    views = connection.execute(
-        "SELECT 1 FROM duckdb_views() WHERE view_name = 'conservation'"
-    ).fetchall()
-    if not views:
-        return []
-    rows = connection.execute("SELECT to_json(conservation) FROM conservation").fetchall()
-    return [Finding("conservation", True, str(row)) for (row,) in rows]

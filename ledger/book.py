@@ -24,7 +24,13 @@ from ledger.log import Positions, TopicPartition
 
 VIEWS = (
     "facts",
+    "sequence_holes",
     "producers",
+    "opened_groups",
+    "group_decisions",
+    "members",
+    "dispositions",
+    "slot_balance",
     "runs",
     "tasks",
     "turns",
@@ -34,6 +40,7 @@ VIEWS = (
     "steps",
     "weight_updates",
     "book_problems",
+    "conservation",
 )
 """Views in `ledger/views/`, each after those that it selects from."""
 

@@ -470,7 +470,7 @@ CREATE TABLE refill_requested (
     answer_by TIMESTAMPTZ NOT NULL  -- The group's deadline by the log's clock: after it the slot stays empty.
 );
 
--- A group was closed: each member votes or is excluded with a reason. Audit only.
+-- A group was closed: each member votes or is excluded with a reason.
 CREATE TABLE group_decided (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,
@@ -494,7 +494,7 @@ CREATE TABLE group_decided (
     cut STRUCT("positions" MAP(VARCHAR, BIGINT), "log_time" TIMESTAMPTZ, "policy_version" BIGINT, "configuration" VARCHAR, "configuration_sha256" VARCHAR) NOT NULL  -- What it depended on.
 );
 
--- Groups were put in order for one training step. Audit only.
+-- Groups were put in order for one training step.
 CREATE TABLE batch_assembled (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,
@@ -520,7 +520,7 @@ CREATE TABLE batch_assembled (
     low_water MAP(VARCHAR, BIGINT) NOT NULL  -- Where a restart has to read from, by `topic/partition`.
 );
 
--- The trainer didn't train on a batch, which drops all its groups. Audit only.
+-- The trainer didn't train on a batch, which drops all its groups.
 CREATE TABLE batch_refused (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,
@@ -776,7 +776,7 @@ CREATE TABLE producer_lost (
     detail STRUCT("size" BIGINT, "sha256" VARCHAR, "head" VARCHAR, "tail" VARCHAR)  -- Value, rule and place of the first of them.
 );
 
--- Facts of an erased run were left out when a log was copied. One per stretch of numbers of an incarnation, so that they are no hole. Its run_id is an alias: what other runs' facts said of the erased run, they say of the alias. Audit only.
+-- Facts of an erased run were left out when a log was copied. One per stretch of numbers of an incarnation, so that they are no hole. Its run_id is an alias: what other runs' facts said of the erased run, they say of the alias.
 CREATE TABLE facts_erased (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,

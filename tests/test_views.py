@@ -227,4 +227,9 @@ def test_numbers_at_the_edge_of_their_type_break_no_view(tmp_path: Path) -> None
         rows(tmp_path / "book", f"FROM {view}")
     assert rows(tmp_path / "book", "SELECT passed FROM trajectories") == [(None,)]
     with connect(tmp_path / "book", read_only=True) as book:
-        assert {each.check for each in audit(book)} == {"lost", "sequence_holes"}
+        assert {each.check for each in audit(book)} == {"lost", "sequence_holes", "conservation"}
+    # No more slots than a machine can list, and what is left out is told.
+    assert rows(
+        tmp_path / "book",
+        "SELECT DISTINCT identity, expected, found FROM conservation WHERE identity = 'slots'",
+    ) == [("slots", str(edge), "10000")]

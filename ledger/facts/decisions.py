@@ -67,7 +67,7 @@ class RefillRequested(TrajectoryFact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDecided(GroupFact):
-    """A group was closed: each member votes or is excluded with a reason. Audit only."""
+    """A group was closed: each member votes or is excluded with a reason."""
 
     rule_set: int
     """The judgement's rule set."""
@@ -89,7 +89,7 @@ class GroupDecided(GroupFact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAssembled(Fact):
-    """Groups were put in order for one training step. Audit only."""
+    """Groups were put in order for one training step."""
 
     batch_id: Uuid
     """UUID derived from the hash."""
@@ -117,7 +117,7 @@ class BatchAssembled(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRefused(Fact):
-    """The trainer didn't train on a batch, which drops all its groups. Audit only."""
+    """The trainer didn't train on a batch, which drops all its groups."""
 
     batch_id: Uuid
     """The batch."""

@@ -50,7 +50,7 @@ class ProducerLost(Fact):
 class FactsErased(Fact):
     """Facts of an erased run were left out when a log was copied. One per stretch of numbers of
     an incarnation, so that they are no hole. Its run_id is an alias: what other runs' facts said
-    of the erased run, they say of the alias. Audit only."""
+    of the erased run, they say of the alias."""
 
     erased_incarnation: Uuid
     """The incarnation that had recorded them."""

@@ -414,7 +414,7 @@ class RecordCalls:
         algorithm: str,
         cut: Cut,
     ) -> None:
-        """A group was closed: each member votes or is excluded with a reason. Audit only."""
+        """A group was closed: each member votes or is excluded with a reason."""
     def batch_assembled(
         self,
         *,
@@ -435,7 +435,7 @@ class RecordCalls:
         cut: Cut,
         low_water: dict[str, int] = ...,
     ) -> None:
-        """Groups were put in order for one training step. Audit only."""
+        """Groups were put in order for one training step."""
     def batch_refused(
         self,
         *,
@@ -449,7 +449,7 @@ class RecordCalls:
         reason: str,
         detail: Excerpt | str | None = ...,
     ) -> None:
-        """The trainer didn't train on a batch, which drops all its groups. Audit only."""
+        """The trainer didn't train on a batch, which drops all its groups."""
     def trainer_started(
         self,
         *,

@@ -6,7 +6,7 @@ WITH declared AS (
 ),
 opened AS (
     SELECT run_id, count(*) AS groups, sum(expected_size) AS slots
-    FROM group_opened GROUP BY run_id
+    FROM opened_groups GROUP BY run_id
 ),
 started AS (
     SELECT run_id, count(*) AS trajectories_started, min(occurred_at) AS first_started_at

@@ -13,7 +13,7 @@ validated AS (
 ),
 opened AS (
     SELECT run_id, task_id, count(*) AS groups, sum(expected_size) AS slots
-    FROM group_opened GROUP BY run_id, task_id
+    FROM opened_groups GROUP BY run_id, task_id
 ),
 known AS (
     SELECT run_id, task_id FROM declared

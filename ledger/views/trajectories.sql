@@ -36,11 +36,19 @@ rewarded AS (
     QUALIFY row_number()
         OVER (PARTITION BY trajectory_id ORDER BY log_time DESC, log_offset DESC) = 1
 ),
+-- Of several rule sets the one by which the group was decided; where it isn't, the first. A rule
+-- set that is only compared with must not become the one that is seen.
+decided AS (
+    SELECT group_id, arg_max(rule_set, log_offset) AS decided_by FROM group_decided GROUP BY group_id
+),
 judged AS (
     SELECT trajectory_id, rule_set, outcome, cause_stage, cause_class, blame, trainable
     FROM trajectory_judged
-    QUALIFY row_number()
-        OVER (PARTITION BY trajectory_id ORDER BY rule_set DESC, log_time DESC, log_offset DESC) = 1
+    LEFT JOIN decided USING (group_id)
+    QUALIFY row_number() OVER (
+        PARTITION BY trajectory_id
+        ORDER BY rule_set IS DISTINCT FROM decided_by, rule_set, log_time DESC, log_offset DESC
+    ) = 1
 ),
 turned AS (
     SELECT
