@@ -1,6 +1,6 @@
 """The assembler: groups and facts a second as the number of open groups grows, memory, latency.
 
-    python -m benchmarks.assembler [--groups 400] [--open 100 1000 10000 100000] [--log URL]
+    python -m benchmarks.assembler [--groups 80] [--open 100 1000 10000 100000] [--log URL]
 
 Throughput is CPU time of one process from encoded records to encoded decisions, batches and their
 payloads packed, and reading them back: everything but the log. Groups of 8 attempts of 10 turns
@@ -175,10 +175,13 @@ def through(open_groups: int, groups: int) -> dict[str, float]:
         teller.tell(("run_declared", {"kind": "train", "name": "b", "configuration": "{}"})).events
     )
     desk.read(teller.tell(("weights_published", {"policy_version": 0})).events)
-    for _ in range(open_groups):
-        group_id = str(uuid.uuid4())
-        ids = {"group_id": group_id, "slot": 0, "trajectory_id": str(uuid.uuid4())}
-        desk.read(teller.tell(teller.opened(group_id), teller.started(ids)).events)
+    for _ in range(0, open_groups, 100):
+        facts: list[tuple[str, dict[str, Any]]] = []
+        for _ in range(100):
+            group_id = str(uuid.uuid4())
+            ids = {"group_id": group_id, "slot": 0, "trajectory_id": str(uuid.uuid4())}
+            facts += [teller.opened(group_id), teller.started(ids)]
+        desk.read(teller.tell(*facts).events)
     desk.decide(teller)
     stories = [teller.group(number) for number in range(groups)]
     desk.facts = 0
@@ -286,7 +289,7 @@ def write(log: EventLog, told: Told) -> None:
 def main() -> None:
     """Measure and print one JSON object a line. A missed target is a result, not a failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.assembler", description=__doc__)
-    parser.add_argument("--groups", type=int, default=400, help="groups that go through")
+    parser.add_argument("--groups", type=int, default=80, help="groups that go through")
     parser.add_argument("--open", type=int, nargs="*", default=[100, 1_000, 10_000, 100_000])
     parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the best counts")
     parser.add_argument("--log", help="a log for the latency (default: SQLite, in a new folder)")
