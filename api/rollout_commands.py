@@ -17,6 +17,8 @@ from api.options import ConfigOption, FormatOption
 from api.output import Format, print_rows, say
 from api.settings import load
 from ledger.facts.lists import RunKind
+from ledger.log import EventLog
+from ledger.open_log import open_log
 
 if TYPE_CHECKING:
     from ledger.recorder import Recorder
@@ -66,6 +68,10 @@ ContextOption = Annotated[int | None, typer.Option(min=1, help="Most tokens of a
 ClockOption = Annotated[
     float | None, typer.Option(min=0.001, help="Most seconds on the policy's clock.")
 ]
+UntilDecidedOption = Annotated[
+    bool,
+    typer.Option("--until-decided", help="Refill slots as an assembler asks; end when it is done."),
+]
 SpoolOption = Annotated[Path | None, typer.Option(help="Where facts wait while the log is away.")]
 
 
@@ -88,6 +94,7 @@ def rollout(
     output_cap: OutputOption = None,
     context_cap: ContextOption = None,
     clock_cap: ClockOption = None,
+    until_decided: UntilDecidedOption = False,
     spool: SpoolOption = None,
     config: ConfigOption = None,
     output: FormatOption = Format.TABLE,
@@ -113,15 +120,20 @@ def rollout(
         plan = replace(plan, validate_repeats=validate)
     scope = replace(plan.scope, kind=kind, name=name, group_size=group_size)
     plan = replace(plan, scope=replace(scope, configuration=_configuration(plan)))
+    url = settings.log.url if log is None else log
     recorder = Recorder(
-        settings.log.url if log is None else log,
+        url,
         producer="rollout",
         run_id=str(run_id or uuid.uuid4()),
         options=settings.log.client_options,
         spool_dir=spool,
     )
-    with contextlib.closing(recorder):
-        tally, cancelled = asyncio.run(_run(plan, recorder))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(recorder))
+        source = None
+        if until_decided:
+            source = stack.enter_context(open_log(url, settings.log.client_options))
+        tally, cancelled = asyncio.run(_run(plan, recorder, source))
         safe = recorder.close(FLUSH_S)
     _print(recorder, tally, output)
     if not safe:
@@ -172,11 +184,11 @@ def _configuration(plan: Plan) -> dict[str, Any]:
     return {**own, "sandboxes": sandboxes, "retries": asdict(plan.agent.retries)}
 
 
-async def _run(plan: Plan, recorder: Recorder) -> tuple[Tally, bool]:
+async def _run(plan: Plan, recorder: Recorder, log: EventLog | None) -> tuple[Tally, bool]:
     """What became of the attempts, and whether a signal ended them."""
     from producers.campaign import Campaign
 
-    campaign = Campaign(plan, recorder)
+    campaign = Campaign(plan, recorder, log)
     running = asyncio.ensure_future(campaign.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.log import EventLog
 from ledger.recorder import Recorder
 from producers.action_loop import AgentSettings
 from producers.agent import Agent
@@ -20,6 +21,7 @@ from producers.engine import Engine, EngineInfo
 from producers.engine_pool import EnginePool
 from producers.monitor import Monitor
 from producers.occupancy import Occupancy
+from producers.refills import Refills
 from producers.rollout import Group, Rollout, Tally
 from producers.sandbox_pool import Sandboxes
 from producers.sandboxes.settings import SandboxSettings
@@ -55,9 +57,12 @@ class Plan:
 class Campaign:
     """One campaign, on one event loop."""
 
-    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+    def __init__(self, plan: Plan, recorder: Recorder, log: EventLog | None = None) -> None:
+        """With a `log`, where `recorder` records to, it ends when an assembler has decided all its
+        groups, and refills slots as asked until then."""
         self._plan = plan
         self._recorder = recorder
+        self._log = log
         self.tally = Tally()
         """What became of the attempts so far."""
 
@@ -88,7 +93,10 @@ class Campaign:
             await stack.enter_async_context(_beside(monitor.run()))
             agent = Agent(pool, sandboxes, plan.agent, occupancy)
             rollout = Rollout(agent, recorder, plan.concurrency, self.tally)
-            await rollout.run(_groups(plan, tasks, pool))
+            refills = None
+            if self._log is not None:
+                refills = await stack.enter_async_context(Refills(self._log, recorder.run_id))
+            await rollout.run(_groups(plan, tasks, pool), refills)
         return self.tally
 
     async def _validated(self, sandboxes: Sandboxes) -> Sequence[Task]:

@@ -2,7 +2,8 @@
 
 Invariant: a group is opened, as a fact, before its first attempt starts, and every slot of it
 starts or the process ends. An attempt in flight when the rollout is cancelled ends as `cancelled`;
-a slot that had not started stays `never_started`.
+a slot that had not started stays `never_started`. A refill is another attempt in its slot, never
+another slot.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections import Counter
 from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
 
+from ledger.facts import GroupDecided
 from ledger.recorder import Recorder
 from producers.agent import Agent, Ending
 from producers.raw_type import raw_type
+from producers.refills import Refills
 from producers.tasks.task import Task
 
 
@@ -59,13 +62,20 @@ class Rollout:
         self._agent = agent
         self._recorder = recorder
         self._room = asyncio.Semaphore(concurrency)
+        self._refilling = False
+        self._undecided: dict[str, Group] = {}
+        self._decided = asyncio.Event()
         self.tally = tally
 
-    async def run(self, groups: AsyncIterable[Group]) -> None:
+    async def run(self, groups: AsyncIterable[Group], refills: Refills | None = None) -> None:
         """Open and run `groups` to their end. The next group is asked for only when an attempt
-        of it could start, so a source may hold back (that is how back-pressure is made)."""
+        of it could start, so a source may hold back (that is how back-pressure is made).
+
+        With `refills` it ends when all its groups are decided, and answers requests until then."""
+        self._refilling = refills is not None
         source = aiter(groups)
         async with asyncio.TaskGroup() as attempts:
+            answering = attempts.create_task(self._answer(refills, attempts)) if refills else None
             await self._room.acquire()
             while (group := await anext(source, None)) is not None:
                 opened_at = self._open(group)
@@ -73,8 +83,31 @@ class Rollout:
                     attempts.create_task(self._attempt(group, slot, opened_at))
                     await self._room.acquire()
             self._room.release()
+            if answering is not None:
+                while self._undecided:
+                    self._decided.clear()
+                    await self._decided.wait()
+                answering.cancel()
+
+    async def _answer(self, refills: Refills, attempts: asyncio.TaskGroup) -> None:
+        async for fact in refills.facts():
+            if isinstance(fact, GroupDecided):
+                self._undecided.pop(fact.group_id, None)
+                self._decided.set()
+            elif (group := self._undecided.get(fact.group_id)) is not None:
+                attempts.create_task(self._refill(group, fact.slot, fact.trajectory_id))
+
+    async def _refill(self, group: Group, slot: int, replaces: str) -> None:
+        asked_at = time.monotonic()
+        await self._room.acquire()
+        if group.group_id in self._undecided:
+            await self._attempt(group, slot, asked_at, replaces)
+        else:  # its deadline passed while this waited
+            self._room.release()
 
     def _open(self, group: Group) -> float:
+        if self._refilling:
+            self._undecided[group.group_id] = group
         self._recorder.group_opened(
             group_id=group.group_id,
             task_id=group.task.task_id,
@@ -85,14 +118,18 @@ class Rollout:
         self.tally.groups += 1
         return time.monotonic()
 
-    async def _attempt(self, group: Group, slot: int, opened_at: float) -> None:
+    async def _attempt(
+        self, group: Group, slot: int, asked_at: float, replaces: str | None = None
+    ) -> None:
         try:
             trajectory_id = str(uuid.uuid4())
             recorder = self._recorder.bind(
                 group_id=group.group_id, slot=slot, trajectory_id=trajectory_id
             )
             recorder.trajectory_started(
-                task_id=group.task.task_id, queue_s=time.monotonic() - opened_at
+                task_id=group.task.task_id,
+                replaces=replaces,
+                queue_s=time.monotonic() - asked_at,
             )
             ending = await self._agent.attempt(group.task, recorder, trajectory_id)
             self._count(ending)

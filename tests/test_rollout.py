@@ -23,6 +23,7 @@ from ledger.open_log import open_log
 from ledger.tokens import TurnTokens, unpack
 from producers.local_e2b.launch import LocalE2B
 from tests.books import projected, rows
+from tests.builders import an_id
 from tests.engine_lab import KV_TOKENS, EngineLab
 from tests.recorded import ROOT, facts_in, of, values_in
 from tests.tcp_proxy import proxy_to
@@ -252,6 +253,40 @@ def test_attempts_go_on_at_another_engine_when_theirs_dies(
     assert failed
     assert {fact.engine for fact in failed} == {dying.url}
     assert {fact.engine for fact in of(facts, "TurnCompleted")} == {dying.url, living.url}
+
+
+def test_slots_are_refilled_as_the_assembler_asks(
+    tmp_path: Path, sqlite_url: str, engine_url: str
+) -> None:
+    run = an_id("refilled run")
+    with a_place(tmp_path, sqlite_url, engine_url, ["lost:p=0.08"]) as place:
+        rollout = subprocess.Popen(
+            place.command("--groups", "4", "--run-id", run, "--until-decided"),
+            cwd=ROOT,
+            env=ENV,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(rollout, sqlite_url, "GroupOpened")
+        line = [sys.executable, "-m", "api.cli", "assemble", "--run", run, "--log", sqlite_url]
+        line += ["--follow", "--set", "on_infra_failure=refill", "--set", "max_refills=2"]
+        assembler = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        out, errors = rollout.communicate(timeout=280)
+        assembler.send_signal(signal.SIGTERM)
+        _, said = assembler.communicate(timeout=30)
+    assert rollout.returncode == 0, errors + said
+    facts = facts_in(sqlite_url)
+    asked = {fact.trajectory_id: fact.slot for fact in of(facts, "RefillRequested")}
+    started = {fact.trajectory_id: fact for fact in of(facts, "TrajectoryStarted")}
+    answered = {fact.replaces: fact.slot for fact in started.values() if fact.replaces}
+    assert asked
+    assert answered == asked
+    assert json.loads(out)[0]["attempts"] == 32 + len(asked)
+    decided = of(facts, "GroupDecided")
+    assert len({fact.group_id for fact in decided}) == 4
+    for fact in decided:
+        assert {member.slot for member in fact.members} == set(range(8))
 
 
 @pytest.mark.parametrize(
