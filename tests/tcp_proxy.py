@@ -6,20 +6,16 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 
-@dataclass
 class Proxy:
     """Forwards connections to a port on loopback until it is cut."""
 
-    target: int
-    listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
-    open: set[socket.socket] = field(default_factory=set)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.open: set[socket.socket] = set()
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
     def serve(self) -> None:
         """Take connections until cut."""
