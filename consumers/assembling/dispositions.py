@@ -73,10 +73,17 @@ def dispositions(facts: Iterable[Fact]) -> list[Disposition]:
     slots = range(opened.expected_size)
     if decided is None:
         return [_undecided(attempts.get(slot, []), ended) for slot in slots]
-    return [
-        _decided(decided, slot, abandoned, decided.group_id in trained, decided.group_id in refused)
-        for slot in slots
-    ]
+    found: list[Disposition] = []
+    for slot in slots:
+        members = [member for member in decided.members if member.slot == slot]
+        if not members and slot in attempts:
+            found.append(Disposition.EXCLUDED)  # it began when the group had been decided
+            continue
+        group_id = decided.group_id
+        found.append(
+            _decided(decided, members, abandoned, group_id in trained, group_id in refused)
+        )
+    return found
 
 
 def _undecided(attempts: list[str], ended: set[str]) -> Disposition:
@@ -86,9 +93,12 @@ def _undecided(attempts: list[str], ended: set[str]) -> Disposition:
 
 
 def _decided(
-    decided: GroupDecided, slot: int, abandoned: set[str], trained: bool, refused: bool
+    decided: GroupDecided,
+    members: list[Member],
+    abandoned: set[str],
+    trained: bool,
+    refused: bool,
 ) -> Disposition:
-    members = [member for member in decided.members if member.slot == slot]
     voter = next((member for member in members if member.votes), None)
     if voter is None:
         return _without_vote(members, abandoned)
@@ -104,5 +114,5 @@ def _decided(
 def _without_vote(members: list[Member], abandoned: set[str]) -> Disposition:
     if not members:
         return Disposition.NEVER_STARTED
-    lost = any(member.trajectory_id in abandoned for member in members)
+    lost = members[-1].trajectory_id in abandoned
     return Disposition.ABANDONED if lost else Disposition.EXCLUDED

@@ -92,10 +92,9 @@ one_slot_per_trajectory AS (
         'one_slot_per_trajectory', 'partition', any_value(run_id), NULL::BIGINT,
         arg_min(group_id, log_offset), trajectory_id,
         'one slot',
-        string_agg(DISTINCT printf('slot %d of %s', slot, group_id::VARCHAR), ', '),
-        'facts of this attempt are in '
-        || string_agg(DISTINCT printf('slot %d of group %s', slot, group_id::VARCHAR), ' and ')
-    FROM attempts
+        string_agg(DISTINCT place, ', ' ORDER BY place),
+        'facts of this attempt are in ' || string_agg(DISTINCT place, ' and ' ORDER BY place)
+    FROM (FROM attempts SELECT *, printf('slot %d of %s', slot, group_id::VARCHAR) AS place)
     GROUP BY trajectory_id
     HAVING min(slot) <> max(slot) OR min(group_id) <> max(group_id)
 ),
