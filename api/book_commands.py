@@ -1,4 +1,4 @@
-"""Commands over the book: project, replay, audit, sql."""
+"""Commands over the book: project, audit, sql."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from api.output import Format, print_rows, progress_bar, say
 from consumers.audit import audit as audit_book
 from consumers.insert import Inserted
 from consumers.projector import Projector
-from consumers.rebuild import owned_book, rebuild
+from consumers.rebuild import owned_book
 from consumers.rebuild import project as project_book
 from ledger.book import BookError, connect
 from ledger.log import EventLog, Positions, TopicPartition
@@ -29,7 +29,7 @@ ERRORS = (BookError, duckdb.Error, ValueError)
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (project, replay, audit, sql):
+    for command in (project, audit, sql):
         app.command()(command)
 
 
@@ -47,26 +47,7 @@ def project(
             return
         with progress_bar("projecting") as progress:
             inserted = project_book(source, path, progress)
-    _say(path, inserted)
-
-
-def replay(
-    book: Annotated[Path, typer.Option("--book", help="Where the replayed book goes.")],
-    log: LogOption = None,
-    config: ConfigOption = None,
-    until: Annotated[
-        str | None,
-        typer.Option(help="Position (events/0:123,events/1:45) or time (ISO 8601); default: end."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a book that exists.")] = False,
-) -> None:
-    """Build a book from the log's start, up to a position or a time of the log's clock."""
-    if book.exists() and not force:
-        raise BookError(f"book {book} exists: give another --book, or --force to replace it")
-    with the_log(log, config) as source, progress_bar("replaying") as progress:
-        target = None if until is None else parse_until(source, until)
-        inserted = rebuild(source, book, target, progress)
-    _say(book, inserted)
+    tell_inserted(path, inserted)
 
 
 def audit(
@@ -135,10 +116,11 @@ def _follow(log: EventLog, path: Path) -> None:
         say(f"{path}: following the log")
         projector = Projector(log, book)
         projector.follow(stop)
-    _say(path, projector.inserted)
+    tell_inserted(path, projector.inserted)
 
 
-def _say(path: Path, inserted: Inserted) -> None:
+def tell_inserted(path: Path, inserted: Inserted) -> None:
+    """Say what a projection inserted."""
     say(
         f"{path}: {inserted.facts} facts, {inserted.duplicates} duplicates dropped,"
         f" {inserted.quarantined} records quarantined"

@@ -1,7 +1,10 @@
 """The command line: `rollbook COMMAND`. One command is one function.
 
-    project replay audit sql               the book           api/book_commands.py
+    project audit sql                      the book           api/book_commands.py
+    replay                                 book and batches   api/replay_commands.py
     assemble                               batches           api/assemble_commands.py
+    assemble-sft                           batches of traces api/sft_commands.py
+    train                                  a policy           api/train_commands.py
     archive copy-log backup restore drain  the log            api/log_commands.py
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
@@ -26,8 +29,11 @@ from api import (
     engine_commands,
     judge_commands,
     log_commands,
+    replay_commands,
     rollout_commands,
     sandbox_commands,
+    sft_commands,
+    train_commands,
 )
 from api.output import say
 from api.settings import SettingsError
@@ -40,10 +46,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 book_commands.add_to(app)
+replay_commands.add_to(app)
 log_commands.add_to(app)
 rollout_commands.add_to(app)
 judge_commands.add_to(app)
 assemble_commands.add_to(app)
+sft_commands.add_to(app)
+train_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
 app.add_typer(engine_commands.app, name="engine")
 app.add_typer(sandbox_commands.app, name="sandboxes")
@@ -57,6 +66,8 @@ ERRORS = (
     *log_commands.ERRORS,
     *judge_commands.ERRORS,
     *assemble_commands.ERRORS,
+    *sft_commands.ERRORS,
+    *train_commands.ERRORS,
 )
 """What a user can have caused."""
 

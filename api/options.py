@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,7 @@ import typer
 
 from api.output import Format
 from api.settings import load
+from consumers.archived_log import ArchivedLog
 from ledger.log import EventLog, LogError
 from ledger.open_log import check_url, open_log, redact, sqlite_path
 
@@ -35,3 +38,11 @@ def the_log(log: str | None, config: Path | None) -> EventLog:
 def the_book(book: Path | None, config: Path | None) -> Path:
     """The book that the command line or the settings name."""
     return load(config).book.path if book is None else book
+
+
+@contextlib.contextmanager
+def with_archive(log: EventLog, archive: Path | None) -> Iterator[EventLog]:
+    """The log, with what left it for an archive. Closes it. Raises LogError when the two don't
+    belong together."""
+    with log:
+        yield log if archive is None else ArchivedLog(log, archive)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +113,11 @@ class ArchivedReader(ReaderOver):
         for file in self._manifest.of(place):
             if file.first_offset <= start < file.next_offset:
                 table = _read(self._folder, file)
-                offsets: list[int] = table.to_pydict()["offset"]
-                rows = [i for i, offset in enumerate(offsets) if start <= offset < end]
-                picked = rows[:max_records]
-                whole = len(picked) == len(rows)
-                after = min(file.next_offset, end) if whole else offsets[picked[-1]] + 1
-                columns: dict[str, Any] = table.take(pa.array(picked, pa.int64())).to_pydict()
+                offsets: list[int] = table.select(["offset"]).to_pydict()["offset"]
+                first, behind = bisect_left(offsets, start), bisect_left(offsets, end)
+                last = min(behind, first + max_records)
+                after = min(file.next_offset, end) if last == behind else offsets[last]
+                columns: dict[str, Any] = table.slice(first, last - first).to_pydict()
                 return RecordBatch(
                     place.topic,
                     place.partition,
@@ -129,14 +130,9 @@ class ArchivedReader(ReaderOver):
         raise PositionOutOfRange(f"position {start} of {place} is neither archived nor in the log")
 
 
-_last: tuple[Path, pa.Table] | None = None
-
-
+@lru_cache(maxsize=4)
 def _read(folder: Path, file: ArchivedFile) -> pa.Table:
-    """A file's records, checked against its digest. The last one read is kept."""
-    global _last
-    path = folder / file.name
-    if _last is None or _last[0] != path:
-        check_file(folder, file)
-        _last = (path, pq.read_table(path))
-    return _last[1]
+    """A file's records, checked against its digest. The last few are kept, since who reads several
+    partitions in step comes back to each."""
+    check_file(folder, file)
+    return pq.read_table(folder / file.name)

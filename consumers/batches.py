@@ -14,9 +14,10 @@ from itertools import groupby
 
 from consumers.advantages import mean_and_std
 from consumers.assembling.batching import NextBatch, Queued
+from consumers.assembling.group_state import Spans
 from consumers.assembling.publish import batch_id_of
 from consumers.assembling.settings import AssemblerSettings
-from ledger.attempt import Turn
+from ledger.attempt import Attempt, Turn
 from ledger.batches import Sample, SampleSpan, TrainingBatch
 from ledger.facts import Member
 from ledger.tokens import Columns, ids_of
@@ -75,23 +76,30 @@ def trained(queued: Queued) -> list[Member]:
 
 def samples_of(queued: Queued, payloads: Payloads) -> Iterator[Sample]:
     """Samples of one group, by slot and segment. Raises KeyError for a payload that is missing."""
+    group = queued.group
     for member in trained(queued):
-        attempt = queued.group.attempts[member.trajectory_id]
-        spans = queued.group.spans.get(member.trajectory_id, {})
-        turns = sorted(attempt.turns, key=lambda turn: turn.turn_no)
-        for segment, of_segment in groupby(turns, key=lambda turn: turn.segment):
-            columns, versions = _joined(list(of_segment), spans, payloads)
-            yield Sample(
-                group_id=queued.group.group_id,
-                trajectory_id=member.trajectory_id,
-                slot=member.slot,
-                segment=segment,
-                advantage=member.advantage or 0.0,
-                token_ids=columns[0],
-                loss_mask=columns[1],
-                rollout_logprobs=columns[2],
-                version_spans=versions,
-            )
+        attempt, spans = group.attempts[member.trajectory_id], group.spans.get(member.trajectory_id)
+        yield from samples_of_attempt(attempt, spans or {}, member.advantage or 0.0, payloads)
+
+
+def samples_of_attempt(
+    attempt: Attempt, spans: Mapping[int, Spans], advantage: float, payloads: Payloads
+) -> Iterator[Sample]:
+    """Samples of one attempt, by segment. Raises KeyError for a payload that is missing."""
+    turns = sorted(attempt.turns, key=lambda turn: turn.turn_no)
+    for segment, of_segment in groupby(turns, key=lambda turn: turn.segment):
+        columns, versions = _joined(list(of_segment), spans, payloads)
+        yield Sample(
+            group_id=attempt.group_id,
+            trajectory_id=attempt.trajectory_id,
+            slot=attempt.slot,
+            segment=segment,
+            advantage=advantage,
+            token_ids=columns[0],
+            loss_mask=columns[1],
+            rollout_logprobs=columns[2],
+            version_spans=versions,
+        )
 
 
 def _joined(
