@@ -79,6 +79,7 @@ class Fold:
         self._ends = ends
         self._each = each
         self._state: RunState | None = None
+        self._reached: Positions = {}
         self._feed = LogFeed(log, log.start_positions("events") | log.start_positions("tokens"))
 
     def moments(self) -> Iterator[Moment | tuple[AtCut, str]]:
@@ -135,6 +136,7 @@ class Fold:
                 raise BadCut(f"the log has no partition {place}, which a cut names")
             if at > ends[place]:
                 raise BadCut(f"a cut lies at {at} of {place}, and the log ends at {ends[place]}")
-            if at < (done := self._feed.done.get(place, 0)):
-                raise BadCut(f"a cut lies at {at} of {place}, behind one that lies at {done}")
+            if at < (reached := self._reached.get(place, 0)):
+                raise BadCut(f"a cut lies at {at} of {place}, and one before it at {reached}")
+        self._reached |= places
         return places

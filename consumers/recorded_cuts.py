@@ -79,8 +79,6 @@ class LogFeed:
             }
             self._stack = opening.pop_all()
         self._ahead: dict[TopicPartition, deque[RecordBatch]] = {each: deque() for each in start}
-        self.done: Positions = dict(start)
-        """Up to where records were handed out."""
 
     def up_to(self, positions: Mapping[TopicPartition, int]) -> Iterator[RecordBatch]:
         """Records before `positions` that weren't handed out yet. Raises LogUnavailable."""
@@ -97,7 +95,6 @@ class LogFeed:
                 if rest is not None:
                     ahead.appendleft(rest)
                 yield batch
-            self.done[place] = max(end, self.done[place])
 
     def close(self) -> None:
         self._stack.close()

@@ -168,7 +168,9 @@ def test_what_left_the_log_is_read_from_the_archive_and_named_without_it(
 ) -> None:
     folder = tmp_path / "archive"
     with open_log(log_url) as log:
-        write(log, [*the_run(), *a_group(0, [1, 0]), *a_group(1, [0, 1])])
+        write(log, [*the_run(), *a_group(0, [1, 0])])
+        assemble(log, ONE)
+        write(log, a_group(1, [0, 1]))
         assemble(log, ONE)
         archive_and_remove(log, folder)
         write(log, a_group(2, [1, 0]))

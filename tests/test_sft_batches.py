@@ -230,7 +230,7 @@ def test_removed_tokens_are_read_from_the_archive_or_missed_by_name(
         assert replay_run(whole, done.run_id, Ends.of(log)).same
         found = replay_run(log, done.run_id, Ends.of(log))
         assert found.batches == Tally(gone=3)
-        assert "payloads of 6 traces that may be in it" in found.gone[0].why
+        assert "traces that may be in it are not in the log any more" in found.gone[0].why
         with pytest.raises(LogError, match="can't be made again, 6 traces have lost"):
             made(log)
 

@@ -21,12 +21,23 @@ from consumers.recorded_cuts import AtCut
 from consumers.what_if import Simulation, parse_what_if, what_if
 from consumers.what_if_rows import Other, WhatIf
 from ledger.facts import BatchAssembled, GroupDecided, TrajectoryJudged
-from ledger.facts.lists import StopReason
+from ledger.facts.lists import Stage, StopReason
 from ledger.judgement import Evidence, Peers, RulesError
 from ledger.log import EventLog
 from ledger.open_log import open_log
 from ledger.tokens import TurnTokens
-from tests.assembled import RUN, Desk, Teller, Told, a_group, group_id, the_run, trajectory_id
+from tests.assembled import (
+    RUN,
+    Desk,
+    Teller,
+    Told,
+    a_group,
+    an_attempt,
+    group_id,
+    opened,
+    the_run,
+    trajectory_id,
+)
 from tests.lived_runs import lived
 from tests.test_assembler import assemble, facts, write
 from tests.test_assembler_properties import interleaved
@@ -131,6 +142,38 @@ def test_masking_overlong_attempts_takes_their_gradient_and_not_their_vote(sqlit
     assert total(found)["members masked"] == (0, 2)
     assert total(found)["members that vote"] == (4, 4)
     assert total(found)["batches"] == (1, 0)
+
+
+def with_a_lost_sandbox(group: int, rewards: list[float]) -> list[Told]:
+    """The last attempt lost its sandbox in setup, and was scored 0 for it."""
+    tell = Teller(seed=group)
+    told: list[Told] = [opened(tell, group, len(rewards) + 1)]
+    for slot, reward in enumerate(rewards):
+        told += an_attempt(tell, group, slot, reward)
+    end: dict[str, Any] = {"stage": Stage.SETUP, "error_type": "SandboxException"}
+    return told + an_attempt(tell, group, len(rewards), 0.0, stop=StopReason.ERROR, **end)
+
+
+def test_under_a_rule_set_that_blames_the_policy_the_failure_votes_as_a_zero(
+    sqlite_url: str,
+) -> None:
+    with open_log(sqlite_url) as log:
+        write(log, [*the_run(), *with_a_lost_sandbox(0, [1, 1, 1, 1, 0, 0, 0])])
+        write(log, with_a_lost_sandbox(1, [1, 1, 1, 1, 1, 1, 1]))
+        assemble(log, AssemblerSettings(groups_per_batch=1))
+    found = simulated(sqlite_url, "rules=2")
+    of_first = {slot: (before, after) for slot, before, after in advantages(found, 0)}
+    assert of_first[0] == (pytest.approx(0.80, abs=0.005), pytest.approx(0.94, abs=0.005))
+    assert of_first[7] == (None, pytest.approx(-0.94, abs=0.005))
+    # All that could pass did: there is nothing to learn, but for a false gradient.
+    of_second = {slot: (before, after) for slot, before, after in advantages(found, 1)}
+    assert of_second[0] == (None, pytest.approx(0.354, abs=0.0005))
+    assert of_second[7] == (None, pytest.approx(-2.475, abs=0.0005))
+    (flip,) = [row for row in rows(found, "group") if row[4] == "decision"]
+    assert flip[5:] == (
+        "dropped: zero_variance (7 of 8 vote, 1 infrastructure)",
+        "batch (8 of 8 vote)",
+    )
 
 
 def test_batches_of_another_size_are_put_together_as_often_as_there_are_groups(
