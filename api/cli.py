@@ -4,6 +4,7 @@
     replay                                 book and batches   api/replay_commands.py
     assemble                               batches           api/assemble_commands.py
     assemble-sft                           batches of traces api/sft_commands.py
+    train                                  a policy           api/train_commands.py
     archive copy-log backup restore drain  the log            api/log_commands.py
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
@@ -32,6 +33,7 @@ from api import (
     rollout_commands,
     sandbox_commands,
     sft_commands,
+    train_commands,
 )
 from api.output import say
 from api.settings import SettingsError
@@ -50,6 +52,7 @@ rollout_commands.add_to(app)
 judge_commands.add_to(app)
 assemble_commands.add_to(app)
 sft_commands.add_to(app)
+train_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
 app.add_typer(engine_commands.app, name="engine")
 app.add_typer(sandbox_commands.app, name="sandboxes")
@@ -64,6 +67,7 @@ ERRORS = (
     *judge_commands.ERRORS,
     *assemble_commands.ERRORS,
     *sft_commands.ERRORS,
+    *train_commands.ERRORS,
 )
 """What a user can have caused."""
 
@@ -74,6 +78,9 @@ def main() -> None:
         app()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no error
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(130)
     except ERRORS as error:
         say(f"error: {error}")
         sys.exit(2)

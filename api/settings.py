@@ -85,6 +85,8 @@ class Settings(BaseSettings):
     book: BookSettings = BookSettings()
     assembler: dict[str, Any] = {}
     """[assembler]: see `consumers.assembling.settings`."""
+    trainer: dict[str, Any] = {}
+    """[trainer]: see `trainer.training_settings`."""
     engines: EngineSettings = EngineSettings()
     sandboxes: SandboxSettings = SandboxSettings()
 

@@ -183,16 +183,10 @@ def refusal(
     model of `vocabulary_size` tokens; null when it may be. Looks at every token and logprob."""
     if not batch.samples:
         return Refusal("empty", f"batch {batch.batch_id} has no sample")
-    bound = batch.max_staleness
+    if (stale := stale_refusal(batch, trains_from)) is not None:
+        return stale
     for sample in batch.samples:
         where = f"trajectory {sample.trajectory_id} segment {sample.segment}"
-        oldest = min((span.policy_version for span in sample.version_spans), default=None)
-        if None not in (oldest, bound, trains_from) and trains_from - oldest > bound:  # type: ignore[operator]
-            return Refusal(
-                "stale",
-                f"tokens of {where} must be at most {bound} versions older than {trains_from}, got"
-                f" version {oldest}",
-            )
         if not math.isfinite(sample.advantage) or not finite(sample.rollout_logprobs):
             return Refusal("nan", f"advantage and logprobs of {where} must be finite numbers")
     if vocabulary_size is not None and batch.max_token_id >= vocabulary_size:
@@ -201,6 +195,22 @@ def refusal(
             f"token ids must be below {vocabulary_size}, got {batch.max_token_id}"
             f" (batch {batch.batch_id})",
         )
+    return None
+
+
+def stale_refusal(batch: TrainingBatch, trains_from: int | None) -> Refusal | None:
+    """The part of `refusal` that a further step can change, which looks at no token."""
+    bound = batch.max_staleness
+    if bound is None or trains_from is None:
+        return None
+    for sample in batch.samples:
+        oldest = min((span.policy_version for span in sample.version_spans), default=trains_from)
+        if trains_from - oldest > bound:
+            return Refusal(
+                "stale",
+                f"tokens of trajectory {sample.trajectory_id} segment {sample.segment} must be at"
+                f" most {bound} versions older than {trains_from}, got version {oldest}",
+            )
     return None
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypeVar, cast
 
+import torch.distributed as dist
 from megatron.core import parallel_state
 from torch.distributed import ProcessGroup
+
+T = TypeVar("T")
 
 
 def tensor() -> ProcessGroup:
@@ -21,3 +24,11 @@ def pipeline() -> ProcessGroup:
 def data() -> ProcessGroup:
     """Ranks that have the same weights, and other samples."""
     return cast(ProcessGroup, parallel_state.get_data_parallel_group())
+
+
+def agreed(value: T) -> T:
+    """Rank 0's value on every rank; a collective over all. The others' is not looked at."""
+    found = [value]
+    if dist.get_world_size() > 1:
+        dist.broadcast_object_list(found, 0)
+    return found[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Any
 
@@ -65,6 +65,12 @@ class MicroBatch:
     """Number of each sample in the batch."""
     padding: int
     """Tokens of padding, at the end."""
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """The same on a device."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved = {name: it.to(device) for name, it in columns.items() if isinstance(it, Tensor)}
+        return replace(self, **moved)
 
 
 def check(samples: Sequence[Sample], vocab: int) -> None:

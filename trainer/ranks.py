@@ -28,7 +28,7 @@ def started(
     """Inside, Megatron can be called on the device that is given. Raises ValueError for settings
     that don't fit the model, the number of ranks or the machine."""
     gpu = torch.cuda.is_available()
-    settings.check(model, _world_size(), gpu=gpu)
+    settings.check(model, world_size(), gpu=gpu)
     with _device(gpu) as device, _joined(gpu):
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=settings.tensor,
@@ -72,7 +72,8 @@ def _joined(gpu: bool) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """Ranks of this trainer, also before they are joined."""
     if dist.is_initialized():
         return dist.get_world_size()
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -65,11 +65,25 @@ def train_step(learner: Learner, work: Sequence[Work], settings: LossSettings) -
     Raises StepRefused, on every rank, when the loss or the gradient isn't finite or no token
     counts.
     """
+    return update(learner, gradients(learner, work, settings))
+
+
+def gradients(
+    learner: Learner, work: Sequence[Work], settings: LossSettings
+) -> Mapping[str, float]:
+    """The first half of a step: gradients of the whole batch, in the model's buffers. Returns the
+    sums of `trainer.metrics`. Raises StepRefused for the loss."""
     learner.model.zero_grad_buffer()
     learner.optimizer.zero_grad()
     parts = _run(learner.model, work, partial(_loss, settings=settings), learner, train=True)
     sums = _over_all_ranks(metrics.add(parts))
     _check(sums)
+    return sums
+
+
+def update(learner: Learner, sums: Mapping[str, float]) -> StepResult:
+    """The second half: weights by the gradients that `gradients` left. Raises StepRefused for
+    their norm."""
     learner.optimizer.prepare_grads()
     norm = float(learner.optimizer.get_grad_norm())
     if not math.isfinite(norm):
