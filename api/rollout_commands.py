@@ -136,9 +136,21 @@ def rollout(
         tally, cancelled = asyncio.run(_run(plan, recorder, source))
         safe = recorder.close(FLUSH_S)
     _print(recorder, tally, output)
-    if not safe:
-        say("not all facts reached the log: `rollbook drain` brings what is spooled")
-    raise typer.Exit(1 if cancelled or not safe else 0)
+    raise typer.Exit(1 if _problem(recorder, tally, safe) or cancelled else 0)
+
+
+def _problem(recorder: Recorder, tally: Tally, safe: bool) -> bool:
+    """Whether something is wrong with what was recorded; says so."""
+    if recorder.spooled is not None:
+        say(
+            f"the log has not taken all facts: {recorder.spooled} holds the rest, and"
+            " `rollbook drain` brings them once the log is there"
+        )
+    elif not safe:
+        say(f"{recorder.lost} facts were given up; producer_lost facts say why")
+    if tally.attempts and not tally.rewards:
+        say("no attempt was scored: stop_reasons and errors say why")
+    return recorder.spooled is not None or not safe or (tally.attempts > 0 and not tally.rewards)
 
 
 def _plan(
@@ -187,15 +199,28 @@ def _configuration(plan: Plan) -> dict[str, Any]:
 async def _run(plan: Plan, recorder: Recorder, log: EventLog | None) -> tuple[Tally, bool]:
     """What became of the attempts, and whether a signal ended them."""
     from producers.campaign import Campaign
+    from producers.rollout import RolloutBroken
 
     campaign = Campaign(plan, recorder, log)
     running = asyncio.ensure_future(campaign.run())
     loop = asyncio.get_running_loop()
+    told: list[bool] = []
+
+    def end() -> None:
+        # Once: a second cancellation would hit the clean-up, and sandboxes would outlive it.
+        if not told:
+            running.cancel()
+        told.append(True)
+        say("ending: attempts in flight are cancelled, and their sandboxes killed")
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
+        loop.add_signal_handler(number, end)
     try:
         await running
     except asyncio.CancelledError:
+        return campaign.tally, True
+    except RolloutBroken as broken:
+        say(f"error: {broken}")
         return campaign.tally, True
     return campaign.tally, False
 

@@ -99,6 +99,7 @@ class Recorder(RecordCalls):
         self.incarnation = encoder.incarnation
         self._losses = Losses()
         delivery = Delivery(self._log, self._options, self._spool_dir, names, self._losses)
+        self._delivery = delivery
         self._intake = Intake(
             self._losses, self._queue_limit, self._block_s, lambda: delivery.last_error
         )
@@ -120,6 +121,12 @@ class Recorder(RecordCalls):
     def lost(self) -> int:
         """Facts given up so far. Each is in a `producer_lost` fact too, if one could be written."""
         return self._losses.total
+
+    @property
+    def spooled(self) -> Path | None:
+        """The spool that holds facts which the log has not taken yet; None when it has all. They
+        are durable, and the next start, or `rollbook drain`, brings them to the log."""
+        return self._delivery.waiting
 
     def bind(self, /, **ids: Any) -> BoundRecorder:
         """The same calls with these fields filled in wherever a fact has them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,16 @@ from producers.monitor import Monitor
 from producers.occupancy import Occupancy
 from producers.refills import Refills
 from producers.rollout import Group, Rollout, Tally
+from producers.sandbox import SandboxError
 from producers.sandbox_pool import Sandboxes
 from producers.sandboxes.settings import SandboxSettings
 from producers.scope import Limits, RunScope, declare
 from producers.tasks.task import Task, TaskSet, TasksRefused
 from producers.tasks.validation import validate
+
+logger = logging.getLogger(__name__)
+
+SWEEP_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ class Campaign:
             sandboxes = Sandboxes(plan.sandboxes)
             stack.push_async_callback(sandboxes.close)
             await sandboxes.check()
+            await stack.enter_async_context(_beside(_sweep(sandboxes, recorder)))
             limits = Limits(plan.concurrency, plan.sandboxes.backend, plan.sandboxes.slots)
             declare(recorder, plan.scope, plan.tasks, plan.agent, engines, limits)
             tasks = await self._validated(sandboxes)
@@ -141,6 +148,19 @@ async def _groups(plan: Plan, tasks: Sequence[Task], pool: EnginePool) -> AsyncG
         for task in order[:left]:
             yield Group(task, plan.scope.group_size, pool.policy_version)
         left -= len(order)
+
+
+async def _sweep(sandboxes: Sandboxes, recorder: Recorder) -> None:
+    """Kill what processes that died left behind, now and every so often: it holds slots."""
+    while True:
+        try:
+            swept = await sandboxes.sweep(recorder)
+        except SandboxError as error:
+            logger.warning("leaked sandboxes can't be looked for: %s", error)
+        else:
+            if swept:
+                logger.warning("%d leaked sandboxes killed", len(swept))
+        await asyncio.sleep(SWEEP_EVERY_S)
 
 
 @contextlib.asynccontextmanager

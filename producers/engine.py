@@ -81,6 +81,8 @@ class Engine:
         """What this engine is. Raises EngineRefused for one that can't be used: it doesn't answer,
         is no SGLang server, or one of another version or with settings that change what is sampled.
         """
+        if not self.url.startswith(("http://", "https://")):
+            raise EngineRefused(f"an engine must be an http or https URL, got {self.url!r}")
         try:
             server, model, models = [
                 await self._calls.get_json(path, PROBE_S)

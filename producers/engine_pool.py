@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -75,6 +76,15 @@ class EnginePool:
                 retryable=True,
             )
         return max(trusted or alive, key=lambda engine: _weight(session, engine.url))
+
+    async def wait_for_one(self, timeout_s: float) -> bool:
+        """Wait until some engine lives; False if none does in time."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._dead) == len(self.engines):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.2)
+        return True
 
     def report_failure(self, engine: Engine) -> None:
         """A request to this engine failed, for whatever reason. It is looked at now, and while it

@@ -16,10 +16,13 @@ from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
 
 from ledger.facts import GroupDecided
+from ledger.log import LogError
 from ledger.recorder import Recorder
 from producers.agent import Agent, Ending
+from producers.engine import EngineError
 from producers.raw_type import raw_type
 from producers.refills import Refills
+from producers.sandbox import SandboxError
 from producers.tasks.task import Task
 
 
@@ -52,6 +55,11 @@ class Tally:
     """Of the attempts that a verifier scored."""
 
 
+class RolloutBroken(Exception):
+    """Attempt after attempt failed for lack of an engine or a sandbox. To go on would only use the
+    tasks up."""
+
+
 class Rollout:
     """Runs groups. One object per run."""
 
@@ -65,14 +73,27 @@ class Rollout:
         self._refilling = False
         self._undecided: dict[str, Group] = {}
         self._decided = asyncio.Event()
+        self._patience = max(2 * concurrency, 16)
+        self._failed_in_a_row = 0
         self.tally = tally
 
     async def run(self, groups: AsyncIterable[Group], refills: Refills | None = None) -> None:
         """Open and run `groups` to their end. The next group is asked for only when an attempt
         of it could start, so a source may hold back (that is how back-pressure is made).
 
-        With `refills` it ends when all its groups are decided, and answers requests until then."""
+        With `refills` it ends when all its groups are decided, and answers requests until then.
+
+        Raises RolloutBroken when attempt after attempt fails for lack of an engine or a sandbox."""
         self._refilling = refills is not None
+        try:
+            await self._run(groups, refills)
+        except BaseExceptionGroup as failed:
+            # The first cause, not the group of those that it cancelled.
+            if (known := failed.subgroup((RolloutBroken, LogError))) is not None:
+                raise known.exceptions[0] from None
+            raise
+
+    async def _run(self, groups: AsyncIterable[Group], refills: Refills | None) -> None:
         source = aiter(groups)
         async with asyncio.TaskGroup() as attempts:
             answering = attempts.create_task(self._answer(refills, attempts)) if refills else None
@@ -133,6 +154,7 @@ class Rollout:
             )
             ending = await self._agent.attempt(group.task, recorder, trajectory_id)
             self._count(ending)
+            self._check(ending)
         except asyncio.CancelledError:
             self.tally.attempts += 1
             self.tally.stop_reasons["cancelled"] += 1
@@ -148,3 +170,15 @@ class Rollout:
             tally.errors[raw_type(ending.error)] += 1
         if ending.reward is not None:
             tally.rewards.append(ending.reward)
+
+    def _check(self, ending: Ending) -> None:
+        """Raises RolloutBroken for one failure too many in a row."""
+        if not isinstance(ending.error, EngineError | SandboxError):
+            self._failed_in_a_row = 0
+            return
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= self._patience:
+            raise RolloutBroken(
+                f"fewer than {self._patience} attempts in a row may fail, got"
+                f" {self._failed_in_a_row}; the last in {ending.stage}: {ending.error}"
+            )

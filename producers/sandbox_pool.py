@@ -154,8 +154,14 @@ class Sandboxes:
                 sdk = await self._custody.start(
                     labels, template, bound, self._settings.start_timeout_s
                 )
+            except asyncio.CancelledError:
+                seconds = time.monotonic() - began
+                bound.sandbox_failed(
+                    stage=Stage.SANDBOX_START, error_type="CancelledError", seconds=seconds
+                )
+                raise
             except Exception as error:
-                failure = self._failed_start(error, bound, time.monotonic() - began)
+                failure = self._record_failed_start(error, bound, began)
                 if not failure.transient or try_no == last_try:
                     raise failure from error
                 await asyncio.sleep(self._backend.backoff_s(try_no - first_try))
@@ -171,11 +177,11 @@ class Sandboxes:
             )
         raise AssertionError("there is at least one try")
 
-    def _failed_start(
-        self, error: Exception, recorder: BoundRecorder, seconds: float
+    def _record_failed_start(
+        self, error: Exception, recorder: BoundRecorder, began: float
     ) -> SandboxError:
         failure = classify(error, Stage.SANDBOX_START)
-        failure.seconds = seconds
+        failure.seconds = seconds = time.monotonic() - began
         recorder.sandbox_failed(
             stage=failure.stage,
             error_type=failure.error_type,

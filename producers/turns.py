@@ -37,6 +37,8 @@ class Retries:
     """Tries of one turn, the first included."""
     first_wait_s: float = 0.2
     """Wait behind the first failure; it doubles, and is jittered by half."""
+    patience_s: float = 60.0
+    """While no engine lives, a try waits so much longer: one may be starting again."""
 
 
 class Turns:
@@ -76,8 +78,10 @@ class Turns:
             except EngineError as error:
                 if not error.retryable or not tries_left:
                     raise
-            self._clock.excuse(waited := wait_s * random.uniform(0.5, 1.5))
-            await asyncio.sleep(waited)
+            began = time.monotonic()
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
+            await self._pool.wait_for_one(self._retries.patience_s)
+            self._clock.excuse(time.monotonic() - began)
             wait_s *= 2
         raise AssertionError("unreachable: the last try returns or raises")
 

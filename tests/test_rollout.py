@@ -216,6 +216,10 @@ def test_sigterm_ends_what_is_in_flight_as_cancelled_and_leaves_nothing_behind(
         )
         wait_for(process, sqlite_url, "TrajectoryFinished")
         process.send_signal(signal.SIGTERM)
+        for impatient in (signal.SIGTERM, signal.SIGINT):  # changes nothing: the end takes its time
+            time.sleep(0.1)
+            if process.poll() is None:
+                process.send_signal(impatient)
         out, errors = process.communicate(timeout=60)
         assert process.returncode == 1, errors
         assert json.loads(out)[0]["stop_reasons"]["cancelled"] > 0
@@ -253,6 +257,62 @@ def test_attempts_go_on_at_another_engine_when_theirs_dies(
     assert failed
     assert {fact.engine for fact in failed} == {dying.url}
     assert {fact.engine for fact in of(facts, "TurnCompleted")} == {dying.url, living.url}
+
+
+def test_a_rollout_kills_the_sandboxes_of_one_that_was_killed(
+    tmp_path: Path, sqlite_url: str, engine_url: str
+) -> None:
+    with a_place(tmp_path, sqlite_url, engine_url) as place:
+        process = subprocess.Popen(
+            place.command("--groups", "1000", "--concurrency", "8"), cwd=ROOT, env=ENV
+        )
+        wait_for(process, sqlite_url, "TrajectoryFinished")
+        process.kill()
+        process.wait()
+        assert place.alive() > 0
+        place.run("--groups", "1", "--group-size", "2")
+        assert place.alive() == 0
+    assert {fact.reason for fact in of(facts_in(sqlite_url), "SandboxStopped")} >= {"swept"}
+
+
+def test_a_rollout_without_sandboxes_ends_before_it_has_used_its_tasks_up(
+    tmp_path: Path, sqlite_url: str, engine_url: str
+) -> None:
+    with a_place(tmp_path, sqlite_url, engine_url) as place:
+        process = subprocess.Popen(
+            place.command("--groups", "1000", "--concurrency", "8"),
+            cwd=ROOT,
+            env=ENV,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(process, sqlite_url, "TrajectoryFinished")
+        place.sandboxes.kill()
+        out, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert "fewer than 16 attempts in a row may fail, got 16; the last in sandbox_start" in errors
+    facts = facts_in(sqlite_url)
+    finished = Counter(fact.trajectory_id for fact in of(facts, "TrajectoryFinished"))
+    assert {fact.trajectory_id for fact in of(facts, "TrajectoryStarted")} == set(finished)
+    assert json.loads(out)[0]["attempts"] == len(finished)
+
+
+def test_facts_that_the_log_never_took_are_told_with_their_place(
+    tmp_path: Path, engine_url: str
+) -> None:
+    with a_place(tmp_path, f"sqlite:///{tmp_path}/missing/log.db", engine_url) as place:
+        done = subprocess.run(
+            place.command("--groups", "1", "--group-size", "2"),
+            cwd=ROOT,
+            env=ENV,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    assert done.returncode == 1
+    assert f"{tmp_path / 'spool'}" in done.stderr
+    assert "rollbook drain" in done.stderr
 
 
 def test_slots_are_refilled_as_the_assembler_asks(
@@ -293,6 +353,7 @@ def test_slots_are_refilled_as_the_assembler_asks(
     ("options", "told"),
     [
         (("--engine", "http://127.0.0.1:9"), "http://127.0.0.1:9 must be a running SGLang server"),
+        (("--engine", "nowhere"), "an engine must be an http or https URL, got 'nowhere'"),
         (("--sandboxes", "http://127.0.0.1:9"), "http://127.0.0.1:9"),
         (("--tasks", "micro_repair:test"), "test"),
         (("--tasks", "nothing.jsonl?tokenizer=none"), "nothing.jsonl"),

@@ -91,6 +91,11 @@ def test_commands_and_files(make: Make, sqlite_url: str, local: str) -> None:
         slept = await sandbox.run("sleep 0.3", timeout_s=30)
         assert slept.sandbox_s is not None
         assert slept.sandbox_s >= 0.3
+        removed = await sandbox.run("rm -rf ~; true", timeout_s=30)
+        assert removed.exit_code == 0
+        homeless = await sandbox.run("true", timeout_s=30)  # a result, and no way out of the reward
+        assert (homeless.exit_code, homeless.timed_out) == (1, False)
+        assert (await sandbox.run("true", timeout_s=30, cwd="/tmp")).exit_code == 1
 
     facts = play(make, sqlite_url, local, scene)
     assert of(facts, "SandboxFailed") == []
@@ -258,8 +263,6 @@ from ledger.recorder import Recorder
 from producers.sandbox_pool import Sandboxes
 from tests.recorded import IDS, RUN
 from tests.test_sandbox_local import settings
-
-pytestmark = pytest.mark.sandboxes
 url, log, spool = sys.argv[1:]
 async def main():
     with Recorder(log, producer="owner", run_id=RUN, spool_dir=spool) as recorder:

@@ -58,6 +58,11 @@ class Delivery:
         """Begin to open the log; raises RuntimeError where no thread can be started."""
         self._drainer.start()
 
+    @property
+    def waiting(self) -> Path | None:
+        """The file with what the log has not taken yet; None when it has all."""
+        return self._spool.path if self._spool.path.exists() else None
+
     def hurry(self, deadline: float) -> None:
         """All has to be delivered by `deadline`: don't wait for a log that isn't open yet for
         longer than half of the time."""

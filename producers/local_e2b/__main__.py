@@ -95,7 +95,14 @@ def serve(settings: Settings, host: str, port: int) -> None:
     sock = _listen(host, port)
     url = f"http://{host}:{sock.getsockname()[1]}"
     config = uvicorn.Config(
-        app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="on"
+        app,
+        log_level="critical",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        lifespan="on",
+        # The client closes idle connections first: a request on one that we had just closed would
+        # be a loss that nobody injected.
+        timeout_keep_alive=3600,
     )
     asyncio.run(_run(uvicorn.Server(config), sock, url, settings.folder))
 

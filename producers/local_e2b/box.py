@@ -120,7 +120,7 @@ class Box:
         code."""
         theirs, ours = os.pipe()
         os.set_blocking(ours, False)
-        request = {"files": operation, "arguments": arguments}
+        request = {"files": operation, "arguments": arguments, "cwd": "/"}
         try:
             process = await self._spawn_in(request, ["files", operation], theirs, hidden=True)
         except BaseException:

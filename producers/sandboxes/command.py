@@ -106,9 +106,9 @@ def new_marker() -> str:
 
 
 def script(command: str, cwd: str | None, marker: str) -> str:
-    """What bash is given to run `command`. That `cwd` is gone is the command's failure: the policy
-    can remove a folder."""
-    cd = "" if cwd is None else f"; cd -- {shlex.quote(cwd)} || exit"
+    """What bash is given, in `/`, to run `command` in `cwd`, seen from the home folder. That either
+    is gone is the command's failure: a policy can remove folders, and must not get out by that."""
+    cd = "; cd || exit" if cwd is None else f"; cd && cd -- {shlex.quote(cwd)} || exit"
     return _SCRIPT.format(cd=cd, command=shlex.quote(command), marker=marker)
 
 

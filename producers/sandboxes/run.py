@@ -61,6 +61,7 @@ class Run:
             self._sdk.commands.run(
                 script(command, cwd, marker),
                 background=True,
+                cwd="/",
                 envs={**(envs or {}), CALL: self._call},
                 on_stdout=stdout.add,
                 on_stderr=stderr.add,
@@ -124,7 +125,7 @@ class Run:
         for left in reversed(range(KILL_TRIES)):
             try:
                 kill = self._sdk.commands.run(
-                    killer(self._call), timeout=KILL_TIMEOUT_S, request_timeout=0
+                    killer(self._call), cwd="/", timeout=KILL_TIMEOUT_S, request_timeout=0
                 )
                 await within(min(KILL_TIMEOUT_S, self._settings.request_timeout_s), kill)
                 return
