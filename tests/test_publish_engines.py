@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,9 +18,10 @@ from typing import Any
 import pytest
 import torch
 
+from deploy.ports import free_port, is_free
 from ledger.recorder import Recorder
 from tests.engine_lab import START_S, EngineLab
-from tests.recorded import Make, eventually, facts_in, of
+from tests.recorded import ROOT, Make, eventually, facts_in, of
 from tests.tcp_proxy import Proxy
 from trainer import hf_weights
 from trainer.architecture import ModelConfig, read_config
@@ -96,9 +101,11 @@ def benched(engine_lab: EngineLab, make: Make, sqlite_url: str, tmp_path: Path) 
 
     @contextmanager
     def bench(
-        engine_url: str | None = None, config: ModelConfig | None = None, **given: Any
+        engine_url: str | None = None,
+        config: ModelConfig | None = None,
+        start: Path = engine_lab.weights[0],
+        **given: Any,
     ) -> Iterator[Bench]:
-        start = engine_lab.weights[0]
         weights = None if config else start
         usual: dict[str, Any] = {"engines": (engine_url or engine_lab.url,), "look_every_s": 0.1}
         settings, one = PublishSettings(**(usual | given)), MegatronSettings()
@@ -228,8 +235,7 @@ def test_weights_of_another_shape_never_reach_the_engine(
 def test_an_engine_that_is_away_is_skipped_and_gets_the_newest_when_it_is_back(
     benched: Any, engine_lab: EngineLab
 ) -> None:
-    with create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with benched(engine_url=url) as bench:
         for version in (1, 2):
@@ -237,8 +243,9 @@ def test_an_engine_that_is_away_is_skipped_and_gets_the_newest_when_it_is_back(
             published = bench.publisher.publish(bench.learner, version, step=version)
             assert published.behind == (url,)
             assert published.switch_s < 20
-        target = int(engine_lab.url.rpartition(":")[2])
-        proxy = Proxy(target, create_server(("127.0.0.1", port)))
+        proxy = Proxy(int(engine_lab.url.rpartition(":")[2]))
+        proxy.listener.close()
+        proxy.listener = create_server(("127.0.0.1", port))
         thread = threading.Thread(target=proxy.serve)
         thread.start()
         try:
@@ -264,6 +271,7 @@ def test_an_engine_restarted_with_old_weights_is_noticed(
         assert bench.publisher.publish(bench.learner, 5, step=1).behind == ()
         try:
             engine_lab.server.kill()
+            eventually(lambda: is_free(int(engine_lab.url.rpartition(":")[2])))
             time.sleep(0.5)  # looks find nobody
         finally:
             engine_lab.server.start(START_S)
@@ -295,8 +303,6 @@ def test_an_engine_that_a_killed_trainer_left_paused_gets_whole_weights_and_goes
 def test_an_engine_that_got_half_of_a_broadcast_loads_the_checkpoint(
     benched: Any, make: Make, tmp_path: Path
 ) -> None:
-    import asyncio
-
     with benched(engines=()) as bench:
         change(bench.learner, 1)
         published = bench.publisher.publish(bench.learner, 1, step=1)
@@ -320,3 +326,25 @@ def test_an_engine_that_got_half_of_a_broadcast_loads_the_checkpoint(
         bench.check_engine_has_the_learners_weights()
         (applied,) = bench.facts("WeightsApplied")
         assert (applied.method, applied.success) == ("disk", True)
+
+
+def test_two_tensor_ranks_broadcast_whole_weights(
+    benched: Any, engine_lab: EngineLab, sqlite_url: str, tmp_path: Path
+) -> None:
+    folders = tmp_path / "ranks", tmp_path / "ranks-spool"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+         "-m", "tests.publish_ranks", engine_lab.url, str(engine_lab.weights[0]),
+         str(folders[0]), sqlite_url, str(folders[1])],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    with benched(engines=(), start=folders[0] / "version-00000003") as bench:
+        assert bench.version() == "3"
+        bench.check_engine_has_the_learners_weights()
+        (applied,) = bench.facts("WeightsApplied")
+        assert (applied.policy_version, applied.method) == (3, "distributed")

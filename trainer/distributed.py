@@ -14,9 +14,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
 from torch import Tensor
@@ -29,6 +29,7 @@ from trainer.publish_settings import PublishSettings
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Bucket = Sequence[tuple[str, Tensor]]
 Named = Iterable[tuple[str, Tensor]]
 
@@ -122,7 +123,7 @@ class _Line:
             store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
                 address, 0, size, is_master=True, timeout=limit, wait_for_workers=False
             )
-            _, self._group = await asyncio.gather(
+            self._group = await _both(
                 engine.join(self._name, address, store.port, 1, size, self._backend),
                 asyncio.to_thread(_group_of_rank_0, self._name, store, size, self._backend, limit),
             )
@@ -135,7 +136,7 @@ class _Line:
             return
         version = self._target.version if last else None
         try:
-            await asyncio.gather(
+            await _both(
                 self._keeper.engine.receive(
                     self._name, bucket, version=version, flush_cache=flush_cache
                 ),
@@ -175,8 +176,21 @@ class _Line:
         except EngineError as error:  # the weights are there; its side of the group is left over
             logger.warning("%s did not leave the group: %s", self._keeper.engine.url, error)
         if self._group is not None:
-            await asyncio.to_thread(dist.destroy_process_group, self._group)
+            try:
+                await asyncio.to_thread(dist.destroy_process_group, self._group)
+            except RuntimeError as error:
+                logger.warning("group with %s: %s", self._keeper.engine.url, error)
             self._group = None
+
+
+async def _both(theirs: Awaitable[None], ours: Awaitable[T]) -> T:
+    """Result of our side, once both are over: a thread that still sends must not lose its group.
+    Raises what theirs raised, which says more, or ours."""
+    first, second = await asyncio.gather(theirs, ours, return_exceptions=True)
+    for result in (first, second):
+        if isinstance(result, BaseException):
+            raise result
+    return cast(T, second)
 
 
 def _group_of_rank_0(

@@ -21,6 +21,8 @@ from ledger.facts.lists import PauseMode
 
 LOOK_S = 10.0
 """Most seconds for a question that an engine answers at once, also while it loads weights."""
+CONTROL_S = 60.0
+"""Most seconds to pause or resume it, or to begin or end an update."""
 CONNECT_S = 5.0
 """Most seconds until a connection stands."""
 MESSAGE_MAX = 2000
@@ -60,10 +62,10 @@ class Engine:
     """One engine. All calls belong to one event loop."""
 
     def __init__(self, url: str, *, limit_s: float) -> None:
-        """`limit_s`: most seconds to pause it, and to load weights."""
+        """`limit_s`: most seconds of a call that brings it weights."""
         self.url = url.rstrip("/")
         self.limit_s = limit_s
-        """Most seconds of a call that changes it."""
+        """Most seconds of a call that brings it weights."""
         self._session: aiohttp.ClientSession | None = None
 
     async def look(self) -> EngineState:
@@ -113,7 +115,7 @@ class Engine:
             "weight_version": str(version),
             "flush_cache": flush_cache,
         }
-        await self._do("/update_weights_from_disk", body)
+        await self._do("/update_weights_from_disk", body, self.limit_s)
 
     async def join(
         self, group: str, address: str, port: int, offset: int, size: int, backend: str
@@ -127,7 +129,7 @@ class Engine:
             "group_name": group,
             "backend": backend,
         }
-        await self._do("/init_weights_update_group", body)
+        await self._do("/init_weights_update_group", body, self.limit_s)
 
     async def leave(self, group: str) -> None:
         """Its ranks leave that group."""
@@ -157,7 +159,7 @@ class Engine:
         }
         if version is not None:
             body["weight_version"] = str(version)
-        await self._do("/update_weights_from_distributed", body)
+        await self._do("/update_weights_from_distributed", body, self.limit_s)
 
     async def end(self) -> None:
         """Closes an update by group."""
@@ -174,8 +176,8 @@ class Engine:
             raise self._failed(path, status, body)
         return cast(dict[str, Any], body)
 
-    async def _do(self, path: str, body: Mapping[str, Any]) -> None:
-        status, answer = await self._call(path, body, self.limit_s)
+    async def _do(self, path: str, body: Mapping[str, Any], limit_s: float = CONTROL_S) -> None:
+        status, answer = await self._call(path, body, limit_s)
         refused = isinstance(answer, dict) and cast(dict[str, Any], answer).get("success") is False
         if status != 200 or refused:
             raise self._failed(path, status, answer)

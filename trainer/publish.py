@@ -23,17 +23,15 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import shutil
-import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -43,18 +41,17 @@ from ledger.recorder import Recorder
 from trainer import groups, hf_weights
 from trainer.architecture import ModelConfig, read_config
 from trainer.distributed import Broadcast, buckets
-from trainer.engine_keeper import EngineKeeper, Target
-from trainer.engines import Engine
+from trainer.engine_keeper import Target
+from trainer.fleet import Fleet
 from trainer.hf_files import WrongCheckpoint
 from trainer.model import Learner, bare
 from trainer.publish_settings import PublishSettings
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _NAME = re.compile(r"version-(\d{8,})")
-CLOSE_S = 10.0
-"""Most seconds that `close` waits for calls under way."""
+FLUSH_S = 5.0
+"""Most seconds that a version waits for its own fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +86,11 @@ class Publisher:
         self._folder = folder.resolve()
         self._first = dist.get_rank() == 0
         self._recorder = recorder
-        self._fleet: _Fleet | None = None
+        self._fleet: Fleet | None = None
         if self._first:
             if recorder is None:
                 raise ValueError("rank 0 must have a recorder, got none")
-            self._fleet = _Fleet(settings, recorder)
+            self._fleet = Fleet(settings, recorder)
             for left in self._folder.glob(".version-*"):  # by one that was killed
                 shutil.rmtree(left, ignore_errors=True)
 
@@ -130,6 +127,8 @@ class Publisher:
                 size_bytes=size,
                 publish_s=publish_s,
             )
+            # Nothing may be sampled from a version that the log doesn't know.
+            self._recorder.flush(FLUSH_S)
         began = time.monotonic()
         if self._fleet is not None:
             self._fleet.aim(Target(version, folder, learner.config))
@@ -162,7 +161,8 @@ class Publisher:
 
     @property
     def newest(self) -> int | None:
-        """The highest version in the folder; null: there is none."""
+        """The highest version in the folder, as this rank sees it; null: there is none. After a
+        kill it may be one that no fact names, and is used all the same."""
         return max(self._versions(), default=None)
 
     def close(self) -> None:
@@ -240,63 +240,3 @@ class Publisher:
                 shutil.rmtree(gone)
             except OSError as error:
                 logger.warning("%s could not be removed: %s", path, error)
-
-
-class _Fleet:
-    """All engines, on an event loop in a thread of its own."""
-
-    def __init__(self, settings: PublishSettings, recorder: Recorder) -> None:
-        self.keepers = [
-            EngineKeeper(Engine(url, limit_s=settings.limit_s), settings, recorder)
-            for url in settings.engines
-        ]
-        self._every_s = settings.look_every_s
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="publish", daemon=True)
-        self._thread.start()
-        self._watches = self.run(self._watched())
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result. Called from the trainer's thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def aim(self, target: Target) -> None:
-        """From now on every engine is brought to this target."""
-        for keeper in self.keepers:
-            keeper.target = target
-
-    async def settled(self) -> tuple[str, ...]:
-        """URLs of the engines that have the target once each was tried."""
-        settled = await asyncio.gather(*[keeper.settle() for keeper in self.keepers])
-        return tuple(
-            keeper.engine.url for keeper, done in zip(self.keepers, settled, strict=True) if done
-        )
-
-    def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self.run(self._closed())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        self._loop.close()
-
-    async def _watched(self) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self._watch(keeper)) for keeper in self.keepers]
-
-    async def _watch(self, keeper: EngineKeeper) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
-            try:
-                await keeper.settle(patient=True)
-            except Exception:  # a watch that ends would leave its engine behind, unseen
-                logger.exception("%s was not looked after", keeper.engine.url)
-
-    async def _closed(self) -> None:
-        """A change under way is let come to its end: an engine must not be left paused."""
-        locks = asyncio.gather(*[keeper.lock.acquire() for keeper in self.keepers])
-        await asyncio.wait({asyncio.ensure_future(locks)}, timeout=CLOSE_S)
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        for keeper in self.keepers:
-            await keeper.engine.close()

@@ -24,8 +24,9 @@ class PublishSettings:
     in_place: they go on, on the cache of the old weights, which is kept for new requests, too."""
     keep: int = 2
     """Exported versions that are kept, the newest among them."""
-    limit_s: float = 300.0
-    """Most seconds for one call to an engine: to pause it, or to load weights."""
+    limit_s: float = 180.0
+    """Most seconds of one call that brings an engine weights. A publication takes at most about
+    twice that and three minutes, which must be below `trainer.ranks.COLLECTIVE_LIMIT`."""
     look_every_s: float = 1.0
     """Seconds between looks at each engine: how long one that is back may serve what it started
     with before it is paused and brought up to date."""
