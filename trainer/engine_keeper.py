@@ -84,8 +84,10 @@ class EngineKeeper:
             state = await self.look(target)
             if state is None:
                 return False
-            if state.ready and state.version == str(target.version):
-                if self._told != (target.version, ""):  # it was done after we gave up waiting
+            told_done = self._told == (target.version, "")
+            # One that has just been brought up to date isn't ready while its start goes on.
+            if state.version == str(target.version) and (state.ready or told_done):
+                if not told_done:  # it was done after we gave up waiting
                     self.tell_done(target, WeightMethod.DISK, None, None)
                 return True
             # One that was away may be in use already; so it is paused, even where an update
