@@ -45,7 +45,9 @@ def read_all(log: EventLog, topics: tuple[str, ...] = ("tokens", "batches")) -> 
                     for batch in reader.poll(5.0, 37):
                         columns = (batch.offsets, batch.log_times_us, batch.keys, batch.values)
                         for offset, time_us, key, value in zip(*columns, strict=True):
-                            found.append((*place, offset, time_us, key, value))
+                            found.append(
+                                (place.topic, place.partition, offset, time_us, key, value)
+                            )
     return found
 
 
@@ -87,6 +89,31 @@ def test_reading_resumes_anywhere_in_the_archive(sqlite_url: str, tmp_path: Path
                     offsets += batch.offsets
                 position = reader.positions[place]
         assert offsets == list(range(300))
+
+
+def test_several_places_can_be_read_in_step(log_url: str, tmp_path: Path) -> None:
+    with open_log(log_url) as log:
+        append_numbered(log, 60)
+        before = read_all(log)
+        archive_and_remove(log, tmp_path / "archive")
+        append_numbered(log, 20, start=60)
+        late = read_all(log)
+        archived = ArchivedLog(log, tmp_path / "archive")
+        starts = archived.start_positions("tokens") | archived.start_positions("batches")
+        ends = log.end_positions("tokens") | log.end_positions("batches")
+        readers = {place: archived.reader({place: at}) for place, at in starts.items()}
+        found: Rows = []
+        while any(readers[place].positions[place] < end for place, end in ends.items()):
+            for place, reader in readers.items():
+                if reader.positions[place] < ends[place]:
+                    for batch in reader.poll(5.0, 7):
+                        assert len(batch) <= 7
+                        columns = (batch.offsets, batch.log_times_us, batch.keys, batch.values)
+                        for row in zip(*columns, strict=True):
+                            found.append((place.topic, place.partition, *row))
+        for reader in readers.values():
+            reader.close()
+    assert sorted(found) == sorted(before + late)
 
 
 def test_archiving_again_adds_only_what_is_new(sqlite_url: str, tmp_path: Path) -> None:
