@@ -206,15 +206,16 @@ async def _run(plan: Plan, recorder: Recorder, log: EventLog | None) -> tuple[Ta
     loop = asyncio.get_running_loop()
     told: list[bool] = []
 
-    def end() -> None:
-        # Once: a second cancellation would hit the clean-up, and sandboxes would outlive it.
+    def end(*_: object) -> None:
+        # Once: a second cancellation would hit the clean-up, and sandboxes would outlive it. And
+        # still there when the loop is gone: the last facts must become durable.
         if not told:
-            running.cancel()
+            loop.call_soon_threadsafe(running.cancel)
         told.append(True)
         say("ending: attempts in flight are cancelled, and their sandboxes killed")
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+        signal.signal(number, end)
     try:
         await running
     except asyncio.CancelledError:
