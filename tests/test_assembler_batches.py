@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consumers.assembling.again import decide_again
 from consumers.assembling.settings import AssemblerSettings
+from consumers.replay_batches import replay_batches
 from ledger.batch_log import read_batches
 from ledger.facts import BatchAssembled, GroupDecided
 from ledger.open_log import open_log
@@ -194,12 +194,12 @@ def test_decided_again_at_its_cut_everything_comes_out_the_same(
                 step = Teller(seed=seed)("step_completed", batch_id=taken.batch.batch_id)
                 write(log, [step])
         assemble(log, chosen)
-        again = decide_again(log, RUN)
+        again = replay_batches(log, RUN)
         assembled = sorted(facts(log, BatchAssembled), key=lambda fact: fact.step)
         decided = facts(log, GroupDecided)
-    assert again.differences == []
-    assert again.hashes == [fact.batch_sha256 for fact in assembled]
-    assert again.groups == len(decided) >= 12
+    assert (again.differences, again.gone) == ([], [])
+    assert again.batches.equal == len(assembled)
+    assert again.groups.equal == len(decided) >= 12
 
 
 def test_deciding_again_finds_a_decision_that_the_facts_do_not_bear_out(sqlite_url: str) -> None:
@@ -211,7 +211,7 @@ def test_deciding_again_finds_a_decision_that_the_facts_do_not_bear_out(sqlite_u
     with open_log(sqlite_url) as log, open_log(forged) as other:
         write(other, [*the_run(), *a_group(0, [0, 1, 0])])
         write(other, [decided])
-        assert [each[:20] for each in decide_again(other, RUN).differences] == [
-            f"group {group_id(0)}"[:20]
-        ]
-        assert decide_again(log, RUN).differences == []
+        forgeries = replay_batches(other, RUN).differences
+        assert {each.group_id for each in forgeries} == {group_id(0)}
+        assert {each.field for each in forgeries} == {"decision"}
+        assert replay_batches(log, RUN).same

@@ -13,9 +13,9 @@
     plan.py          run state -> what to append at one cut; publish.py: that as facts
     low_water.py     where a restart has to read from
     dispositions.py  what each slot has come to
-    again.py         recorded decisions, decided again at their cuts
 
-`consumers/assembler.py` does the reading and appending, `consumers/batches.py` packs a batch.
+`consumers/assembler.py` does the reading and appending, `consumers/batches.py` packs a batch, and
+`consumers/replay_batches.py` decides again at the recorded cuts.
 
 How it fits together
 
