@@ -172,14 +172,20 @@ def test_a_fact_that_is_too_large_is_reported_as_such(sqlite_url: str, make: Mak
     assert len(of(facts, "TurnCompleted")) == 1
 
 
-def test_a_payload_that_is_too_large_is_lost_alone(log_url: str, make: Make) -> None:
+def test_a_payload_over_the_logs_limit_is_whole_again_when_it_is_read(
+    log_url: str, make: Make
+) -> None:
     recorder = make(log_url)
-    columns = ([1] * 600_000, [1] * 600_000, [0.5] * 600_000)
-    recorder.turn_completed(**IDS, turn_no=0, tokens=Tokens(*columns))
-    recorder.turn_completed(**IDS, turn_no=1, tokens=Tokens(*(part[:400_000] for part in columns)))
+    large = Tokens([1] * 600_000, [1] * 600_000, [0.5] * 600_000)  # 5.4 MB; a record has 4 MiB
+    recorder.turn_completed(**IDS, turn_no=0, tokens=large)
     assert recorder.flush()
-    assert turns_in(log_url) == [1]
-    assert recorder.lost == 1
+    assert recorder.lost == 0
+    with open_log(log_url) as log:
+        parts = [decode(value) for value in values_in(log, "tokens")]
+    assert len(parts) > 1
+    assert unpack(*parts) == large
+    (turn,) = of(facts_in(log_url), "TurnCompleted")
+    assert {part.sha256 for part in parts} == {turn.tokens_sha256}
 
 
 def test_close_is_the_last_fact_and_knows_how_many_there_were(log_url: str, make: Make) -> None:
