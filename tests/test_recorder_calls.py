@@ -28,7 +28,6 @@ from tests.recorded import (
     eventually,
     facts_in,
     of,
-    turns_in,
     values_in,
 )
 
