@@ -70,8 +70,11 @@ async def start(request: Request) -> Response:
     if timeout_s is not None:
         deadline = asyncio.get_running_loop().call_later(timeout_s, _time_out, server, box, process)
         process.when_ended(deadline.cancel)
-    if rule is not None and rule.kind == "lost":
+    if rule is not None and rule.kind == "lost" and rule.seconds:
         asyncio.get_running_loop().call_later(rule.seconds, server.store.end_soon, box, "lost")
+    elif rule is not None and rule.kind == "lost":
+        # Before it can tell its end: a loss behind the last command would strike nobody.
+        await server.store.end(box, "lost")
     stream = _stream(process, process.first, rule)
     return StreamingResponse(stream, media_type=connect_wire.STREAM_TYPE)
 
@@ -118,7 +121,8 @@ async def _stream(
             except TimeoutError:
                 yield connect_wire.envelope({"event": {"keepalive": {}}})
                 continue
-            if isinstance(event, Lost):
+            struck = rule is not None and rule.kind == "lost" and not rule.seconds
+            if isinstance(event, Lost) or (isinstance(event, End) and struck):
                 raise StreamDropped
             if isinstance(event, End):
                 yield _end(process, event)
