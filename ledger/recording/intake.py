@@ -37,8 +37,9 @@ LONG_TEXT = 1_000
 """Texts below this many characters are not weighed."""
 ERROR_EVERY_S = 5.0
 """A full queue is logged this often at most."""
-LINGER_S = 0.005
-"""How long a first fact waits for company; batches cost less per fact."""
+LINGER_S = 0.05
+"""How long a first fact waits for company, unless somebody flushes or waits for room: a batch costs
+less per fact, and a thread that sleeps takes nothing from its callers."""
 
 
 class Mark:
@@ -98,6 +99,8 @@ class Intake:
         self._trouble = trouble
         self._queue: queue.SimpleQueue[Draft | _Heavy | Mark] = queue.SimpleQueue()
         self._lock = threading.RLock()
+        self._hurry = threading.Event()
+        """Set when somebody waits for what is on the queue."""
         self._heavy_in = 0
         self._heavy_out = 0
         self._marks = 0
@@ -129,6 +132,7 @@ class Intake:
         with self._lock:
             self._marks += 1
             self._queue.put(mark)
+        self._hurry.set()
         if self._ended:
             self._count_leftovers()
         return mark
@@ -139,6 +143,7 @@ class Intake:
 
         Many marks are taken at once, so that a storm of flushes costs few appends."""
         taken = Taken()
+        self._hurry.clear()  # a mark that came before is on the queue
         room = CHUNK_BYTES
         wait_s = max(0.0, until - time.monotonic())
         lingered = False
@@ -148,7 +153,8 @@ class Intake:
                 item = self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait()
             except queue.Empty:
                 if taken.drafts and not taken.marks and not lingered:
-                    lingered, wait_s = True, LINGER_S
+                    self._hurry.wait(LINGER_S)
+                    lingered = True
                 elif empty_us:
                     break
                 else:  # look once more: what was recorded before this moment is on the queue by now
@@ -192,6 +198,7 @@ class Intake:
 
     def _wait_for_room(self) -> bool:
         # Only the first of many callers waits: else a full queue would cost each fact block_s.
+        self._hurry.set()
         deadline = time.monotonic() + (0.0 if self._full else self._block_s)
         while not self._has_room():
             if time.monotonic() >= deadline:
