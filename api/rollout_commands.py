@@ -134,6 +134,9 @@ def rollout(
         if until_decided:
             source = stack.enter_context(open_log(url, settings.log.client_options))
         tally, cancelled = asyncio.run(_run(plan, recorder, source))
+        if cancelled:  # Python's own end would give a late signal back its default: to kill
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
         safe = recorder.close(FLUSH_S)
     _print(recorder, tally, output)
     raise typer.Exit(1 if _problem(recorder, tally, safe) or cancelled else 0)
