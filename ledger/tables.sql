@@ -419,7 +419,12 @@ CREATE TABLE trajectory_finished (
     policy_clock_s DOUBLE,  -- Seconds on the policy's clock: without slot, queue, pause and sandbox start.
     error_type VARCHAR,  -- Raw type of the exception that ended it.
     error STRUCT("size" BIGINT, "sha256" VARCHAR, "head" VARCHAR, "tail" VARCHAR),  -- The exception's text.
-    foreign_status VARCHAR  -- What the system that an importer read called it, verbatim.
+    foreign_status VARCHAR,  -- What the system that an importer read called it, verbatim.
+    foreign_calls BIGINT,  -- Requests to a model, by that system's account of the whole attempt; null: none given.
+    foreign_prompt_tokens BIGINT,  -- Prompt tokens by that account, cached ones included; null: none given.
+    foreign_cached_tokens BIGINT,  -- Of these, tokens that a prefix cache held.
+    foreign_completion_tokens BIGINT,  -- Tokens generated, by that account; null: none given.
+    foreign_cost_usd DOUBLE  -- Price of the attempt's requests, by that account; null: none given.
 );
 
 -- A numbered rule set said what an ended attempt was. Judging again appends.

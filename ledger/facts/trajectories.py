@@ -60,6 +60,16 @@ class TrajectoryFinished(TrajectoryFact):
     """The exception's text."""
     foreign_status: str | None = None
     """What the system that an importer read called it, verbatim."""
+    foreign_calls: int | None = None
+    """Requests to a model, by that system's account of the whole attempt; null: none given."""
+    foreign_prompt_tokens: int | None = None
+    """Prompt tokens by that account, cached ones included; null: none given."""
+    foreign_cached_tokens: int | None = None
+    """Of these, tokens that a prefix cache held."""
+    foreign_completion_tokens: int | None = None
+    """Tokens generated, by that account; null: none given."""
+    foreign_cost_usd: float | None = None
+    """Price of the attempt's requests, by that account; null: none given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

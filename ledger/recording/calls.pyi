@@ -356,6 +356,11 @@ class RecordCalls:
         error_type: str | None = ...,
         error: Excerpt | str | None = ...,
         foreign_status: str | None = ...,
+        foreign_calls: int | None = ...,
+        foreign_prompt_tokens: int | None = ...,
+        foreign_cached_tokens: int | None = ...,
+        foreign_completion_tokens: int | None = ...,
+        foreign_cost_usd: float | None = ...,
     ) -> None:
         """An attempt ended, and this is how much of it there is to read."""
     def trajectory_judged(

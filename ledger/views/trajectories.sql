@@ -26,7 +26,12 @@ finished AS (
         any_value(reward_due) AS reward_due,
         any_value(turns_completed) AS turns_declared,
         any_value(tool_calls) AS tool_calls_declared,
-        any_value(foreign_status) AS foreign_status
+        any_value(foreign_status) AS foreign_status,
+        any_value(foreign_calls) AS foreign_calls,
+        any_value(foreign_prompt_tokens) AS foreign_prompt_tokens,
+        any_value(foreign_cached_tokens) AS foreign_cached_tokens,
+        any_value(foreign_completion_tokens) AS foreign_completion_tokens,
+        any_value(foreign_cost_usd) AS foreign_cost_usd
     FROM trajectory_finished GROUP BY trajectory_id
 ),
 -- A re-score is another fact: the newest one counts.
@@ -57,6 +62,7 @@ turned AS (
         sum(prompt_tokens) AS prompt_tokens,
         sum(cached_tokens) AS cached_tokens,
         sum(completion_tokens) AS completion_tokens,
+        sum(cost_usd) AS cost_usd,
         sum(client_s) AS model_s,
         max(prompt_tokens::HUGEINT + completion_tokens) AS longest_context_tokens
     FROM turn_completed GROUP BY trajectory_id
@@ -105,9 +111,12 @@ SELECT
     -- Declared at the end, so that a reader knows when it has them all.
     turns_declared,
     tool_calls_declared,
-    prompt_tokens,
-    cached_tokens,
-    completion_tokens,
+    -- An importer that knows no turns may still know their total.
+    coalesce(prompt_tokens, foreign_prompt_tokens) AS prompt_tokens,
+    coalesce(cached_tokens, foreign_cached_tokens) AS cached_tokens,
+    coalesce(completion_tokens, foreign_completion_tokens) AS completion_tokens,
+    coalesce(cost_usd, foreign_cost_usd) AS cost_usd,
+    foreign_calls,
     longest_context_tokens,
     model_s,
     tool_s
