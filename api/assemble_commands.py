@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import uuid
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from api.options import ConfigOption, LogOption, the_log
+from api.options import ConfigOption, LogOption, overrides, the_log
 from api.output import say
 from api.settings import DEFAULT_FILE, load
+from api.signals import stop_on_signals
 from consumers.assembler import Assembler
 from consumers.assembling.settings import AssemblerSettings, BadSettings
 from ledger.judgement import RulesError
@@ -31,15 +30,13 @@ def assemble(
     config: ConfigOption = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting over those of [assembler]: mode=sync. Repeatable."),
+        typer.Option("--set", help="A setting over those of \\[assembler]: mode=sync. Repeatable."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
 ) -> None:
     """Decide a run's groups and assemble its batches. A newer assembler of the run ends it."""
     chosen = assembler_settings(config, settings or [])
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     with the_log(log, config) as source:
         assembler = Assembler(source, str(run), chosen)
         assembler.run(stop, follow=follow, ready=lambda: say(f"{run}: assembling"))
@@ -55,10 +52,5 @@ def assembler_settings(config: Path | None, given: list[str]) -> AssemblerSettin
     table = load(config).assembler
     place = f"{config or DEFAULT_FILE}, [assembler]"
     AssemblerSettings.of(table, place)
-    over: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise BadSettings(f"--set must be name=value, got {each!r}")
-        over[name] = None if value.lower() in ("null", "none") else value
+    over = overrides(given, BadSettings)
     return AssemblerSettings.of(table | over, "--set" if over else place)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
-import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +13,7 @@ import typer
 
 from api.options import BookOption, ConfigOption, FormatOption, LogOption, the_book, the_log
 from api.output import Format, print_rows, progress_bar, say
+from api.signals import stop_on_signals
 from consumers.audit import audit as audit_book
 from consumers.insert import Inserted
 from consumers.projector import Projector
@@ -109,9 +108,7 @@ def parse_until(log: EventLog, text: str) -> Positions:
 
 
 def _follow(log: EventLog, path: Path) -> None:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     with owned_book(log, path) as book:
         say(f"{path}: following the log")
         projector = Projector(log, book)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,9 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How rows are pri
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file (default: rollbook.toml here).")
 ]
+SpoolOption = Annotated[
+    Path | None, typer.Option("--spool", help="Where facts wait while the log is away.")
+]
 
 
 def the_log(log: str | None, config: Path | None) -> EventLog:
@@ -38,6 +41,18 @@ def the_log(log: str | None, config: Path | None) -> EventLog:
 def the_book(book: Path | None, config: Path | None) -> Path:
     """The book that the command line or the settings name."""
     return load(config).book.path if book is None else book
+
+
+def overrides(given: Sequence[str], error: type[ValueError]) -> dict[str, str | None]:
+    """The settings of `--set NAME=VALUE`, the last one of a name; null and none, in any case, are
+    None. Raises `error` for what is no setting."""
+    over: dict[str, str | None] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise error(f"--set must be name=value, got {each!r}")
+        over[name] = None if value.lower() in ("null", "none") else value
+    return over
 
 
 @contextlib.contextmanager

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import statistics
 import uuid
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.options import ConfigOption, FormatOption
+from api.options import ConfigOption, FormatOption, LogOption, SpoolOption
 from api.output import Format, print_rows, say
 from api.settings import load
+from api.signals import cancel_on_signals, ignore_signals
 from ledger.facts.lists import RunKind
 from ledger.log import EventLog
 from ledger.open_log import open_log
 
 if TYPE_CHECKING:
     from ledger.recorder import Recorder
+    from producers.action_loop import AgentSettings
     from producers.campaign import Plan
     from producers.rollout import Tally
+    from producers.sandboxes.settings import SandboxSettings
+    from producers.tasks.task import TaskSet
 
 FLUSH_S = 60.0
 """Most seconds that the last facts get to become durable; a supervisor's grace must be longer."""
@@ -46,6 +48,12 @@ SandboxesOption = Annotated[
 KindOption = Annotated[RunKind, typer.Option(help="What the run is for.")]
 NameOption = Annotated[str, typer.Option(help="Name of the run, for people.")]
 RunOption = Annotated[uuid.UUID | None, typer.Option(help="UUID of the run (default: a new one).")]
+ParentOption = Annotated[
+    uuid.UUID | None, typer.Option(help="The run whose weights it starts from or evaluates.")
+]
+ParentVersionOption = Annotated[
+    int | None, typer.Option(min=0, help="The policy version of the parent.")
+]
 SizeOption = Annotated[int, typer.Option(min=1, help="Attempts per task, scored together.")]
 GroupsOption = Annotated[
     int | None, typer.Option(min=1, help="Groups to open (default: each task once).")
@@ -72,17 +80,21 @@ UntilDecidedOption = Annotated[
     bool,
     typer.Option("--until-decided", help="Refill slots as an assembler asks; end when it is done."),
 ]
-SpoolOption = Annotated[Path | None, typer.Option(help="Where facts wait while the log is away.")]
+SampleOption = Annotated[
+    float, typer.Option(min=0.01, help="Seconds between samples of engines and pools.")
+]
 
 
 def rollout(
     tasks: TasksOption,
-    log: Annotated[str | None, typer.Option("--log", help="URL of the log.")] = None,
+    log: LogOption = None,
     engine: EngineOption = None,
     sandboxes: SandboxesOption = None,
     kind: KindOption = RunKind.TRAIN,
     name: NameOption = "rollout",
     run_id: RunOption = None,
+    parent: ParentOption = None,
+    parent_version: ParentVersionOption = None,
     group_size: SizeOption = 8,
     groups: GroupsOption = None,
     concurrency: ConcurrencyOption = 16,
@@ -94,6 +106,7 @@ def rollout(
     output_cap: OutputOption = None,
     context_cap: ContextOption = None,
     clock_cap: ClockOption = None,
+    sample_every: SampleOption = 1.0,
     until_decided: UntilDecidedOption = False,
     spool: SpoolOption = None,
     config: ConfigOption = None,
@@ -101,124 +114,111 @@ def rollout(
 ) -> None:
     """Open groups of attempts and run them. SIGTERM and Ctrl-C end them as cancelled."""
     from ledger.recorder import Recorder
+    from producers.campaign import Plan
+    from producers.scope import RunScope
+    from producers.tasks.load import load_tasks
 
+    if parent is None and parent_version is not None:
+        raise typer.BadParameter(
+            f"--parent-version {parent_version} needs the --parent that has it"
+        )
     settings = load(config)
-    caps = {
-        "turns": turn_cap,
-        "output_tokens": output_cap,
-        "context_tokens": context_cap,
-        "clock_s": clock_cap,
-    }
-    plan = replace(
-        _plan(tasks, caps, temperature, sandboxes or settings.sandboxes.url, sandbox_slots),
+    task_set = load_tasks(tasks)
+    caps = _given(turns=turn_cap, output_tokens=output_cap, context_tokens=context_cap)
+    caps |= _given(clock_s=clock_cap)
+    plan = Plan(
+        scope=RunScope(kind, name, group_size, str(parent) if parent else None, parent_version),
+        tasks=task_set,
+        agent=_agent_settings(task_set, caps, temperature),
         engine_urls=tuple(engine or settings.engines.urls),
+        sandboxes=_sandbox_settings(sandboxes or settings.sandboxes.url, sandbox_slots),
         concurrency=concurrency,
         groups=groups,
         shuffle_seed=shuffle,
+        validate_repeats=_validations(task_set) if validate is None else validate,
+        sample_every_s=sample_every,
     )
-    if validate is not None:
-        plan = replace(plan, validate_repeats=validate)
-    scope = replace(plan.scope, kind=kind, name=name, group_size=group_size)
-    plan = replace(plan, scope=replace(scope, configuration=_configuration(plan)))
+    plan = replace(plan, scope=replace(plan.scope, configuration=_configuration(plan)))
     url = settings.log.url if log is None else log
-    recorder = Recorder(
-        url,
-        producer="rollout",
-        run_id=str(run_id or uuid.uuid4()),
-        options=settings.log.client_options,
-        spool_dir=spool,
-    )
+    options = settings.log.client_options
+    run = str(run_id or uuid.uuid4())
+    recorder = Recorder(url, producer="rollout", run_id=run, options=options, spool_dir=spool)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(recorder))
-        source = None
-        if until_decided:
-            source = stack.enter_context(open_log(url, settings.log.client_options))
-        tally, cancelled = asyncio.run(_run(plan, recorder, source))
-        if cancelled:  # Python's own end would give a late signal back its default: to kill
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
+        decisions = stack.enter_context(open_log(url, options)) if until_decided else None
+        tally, early = asyncio.run(_run(plan, recorder, decisions))
+        ignore_signals()  # the last facts must become durable
         safe = recorder.close(FLUSH_S)
     _print(recorder, tally, output)
-    raise typer.Exit(1 if _problem(recorder, tally, safe) or cancelled else 0)
+    raise typer.Exit(1 if _problem(recorder, tally, safe) or early else 0)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _agent_settings(tasks: TaskSet, caps: dict[str, Any], temperature: float) -> AgentSettings:
+    """As the tasks ask for, with `caps` over theirs."""
+    from producers.action_loop import AgentSettings
+    from producers.engine import Sampling
+
+    return AgentSettings(
+        caps=replace(tasks.caps, **caps),
+        sampling=Sampling(temperature=temperature, stop_token_ids=tasks.stop_token_ids),
+        action_tokens=tasks.action_tokens,
+    )
+
+
+def _sandbox_settings(url: str | None, slots: int) -> SandboxSettings:
+    """Of a server; None: of E2B itself."""
+    from producers.sandboxes.settings import SandboxSettings
+
+    backend = "e2b" if url is None else "local"
+    return SandboxSettings(backend=backend, api_url=url, sandbox_url=url, slots=slots)
+
+
+def _validations(tasks: TaskSet) -> int:
+    """How often tasks are tried before use unless told otherwise. Generated ones, which have no
+    tokenizer, are right by construction."""
+    return 0 if tasks.tokenizer is None else 1
 
 
 def _problem(recorder: Recorder, tally: Tally, safe: bool) -> bool:
     """Whether something is wrong with what was recorded; says so."""
+    lines: list[str] = []
     if recorder.spooled is not None:
-        say(
+        lines.append(
             f"the log has not taken all facts: {recorder.spooled} holds the rest, and"
             " `rollbook drain` brings them once the log is there"
         )
     elif not safe:
-        say(f"{recorder.lost} facts were given up; producer_lost facts say why")
+        lines.append(f"{recorder.lost} facts were given up; producer_lost facts say why")
     if tally.attempts and not tally.rewards:
-        say("no attempt was scored: stop_reasons and errors say why")
-    return recorder.spooled is not None or not safe or (tally.attempts > 0 and not tally.rewards)
-
-
-def _plan(
-    spec: str, caps: dict[str, Any], temperature: float, sandbox_url: str | None, slots: int
-) -> Plan:
-    """A plan with everything but its size."""
-    from producers.action_loop import AgentSettings
-    from producers.campaign import Plan
-    from producers.engine import Sampling
-    from producers.sandboxes.settings import SandboxSettings
-    from producers.scope import RunScope
-    from producers.tasks.load import load_tasks
-
-    tasks = load_tasks(spec)
-    given = {name: value for name, value in caps.items() if value is not None}
-    return Plan(
-        scope=RunScope(kind=RunKind.TRAIN, name="", group_size=1),
-        tasks=tasks,
-        agent=AgentSettings(
-            caps=replace(tasks.caps, **given),
-            sampling=Sampling(temperature=temperature, stop_token_ids=tasks.stop_token_ids),
-            action_tokens=tasks.action_tokens,
-        ),
-        engine_urls=(),
-        sandboxes=SandboxSettings(
-            backend="e2b" if sandbox_url is None else "local",
-            api_url=sandbox_url,
-            sandbox_url=sandbox_url,
-            slots=slots,
-        ),
-        # Generated ones are right by construction, and tested here.
-        validate_repeats=0 if tasks.tokenizer is None else 1,
-    )
+        lines.append("no attempt was scored: stop_reasons and errors say why")
+    for line in lines:
+        say(line)
+    return bool(lines)
 
 
 def _configuration(plan: Plan) -> dict[str, Any]:
     """What `run_declared` says of the settings; no secrets."""
     sandboxes = {**asdict(plan.sandboxes), "api_key": None}
-    own = {
-        name: getattr(plan, name)
-        for name in ("engine_urls", "concurrency", "groups", "shuffle_seed", "validate_repeats")
-    }
+    names = ("engine_urls", "concurrency", "groups", "shuffle_seed", "validate_repeats")
+    own = {name: getattr(plan, name) for name in (*names, "sample_every_s")}
     return {**own, "sandboxes": sandboxes, "retries": asdict(plan.agent.retries)}
 
 
 async def _run(plan: Plan, recorder: Recorder, log: EventLog | None) -> tuple[Tally, bool]:
-    """What became of the attempts, and whether a signal ended them."""
+    """What became of the attempts, and whether it ended early: by a signal, or for lack of engines
+    or sandboxes."""
     from producers.campaign import Campaign
     from producers.rollout import RolloutBroken
 
     campaign = Campaign(plan, recorder, log)
     running = asyncio.ensure_future(campaign.run())
-    loop = asyncio.get_running_loop()
-    told: list[bool] = []
-
-    def end(*_: object) -> None:
-        # Once: a second cancellation would hit the clean-up, and sandboxes would outlive it. And
-        # still there when the loop is gone: the last facts must become durable.
-        if not told:
-            loop.call_soon_threadsafe(running.cancel)
-        told.append(True)
-        say("ending: attempts in flight are cancelled, and their sandboxes killed")
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    cancel_on_signals(
+        running, "ending: attempts in flight are cancelled, and their sandboxes killed"
+    )
     try:
         await running
     except asyncio.CancelledError:

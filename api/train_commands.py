@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.options import ConfigOption, LogOption, the_log
+from api.options import ConfigOption, LogOption, SpoolOption, overrides, the_log
 from api.output import say
 from api.settings import DEFAULT_FILE, load
+from api.signals import stop_on_signals
 from ledger.batches import BatchDamaged
 from ledger.facts.lists import PauseMode, WeightMethod
 from trainer.architecture import UnsupportedModel, read_config
@@ -64,9 +63,7 @@ def train(
     pause: Annotated[
         PauseMode, typer.Option("--pause", help="What becomes of requests that run meanwhile.")
     ] = PauseMode.RETRACT,
-    spool: Annotated[
-        Path | None, typer.Option(help="Where facts wait while the log is away.")
-    ] = None,
+    spool: SpoolOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting over those of \\[trainer]: tensor=2. Repeatable."),
@@ -79,9 +76,7 @@ def train(
     _check(model)
     file = load(config).log
     the_log(log, config).close()  # a log that isn't there is a typo, not a place to wait for
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     from trainer.hf_files import WrongCheckpoint
     from trainer.train import Campaign
     from trainer.train import train as run_trainer
@@ -112,12 +107,7 @@ def training_settings(config: Path | None, given: Sequence[str]) -> TrainingSett
     table = load(config).trainer
     place = f"{config or DEFAULT_FILE}, [trainer]"
     settings_of(table, place)
-    over: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise BadTrainingSettings(f"--set must be name=value, got {each!r}")
-        over[name] = None if value == "null" else value
+    over = overrides(given, BadTrainingSettings)
     return settings_of(table | over, "--set" if over else place)
 
 

@@ -73,7 +73,7 @@ def machine() -> str:
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return (
         f"{os.cpu_count()} cores ({processor()}), {memory_gb:.0f} GB, {platform.system()}"
-        f" {platform.machine()}, Python {platform.python_version()}; the broker on the same cores"
+        f" {platform.machine()}, Python {platform.python_version()}; the servers on the same cores"
     )
 
 

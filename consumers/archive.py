@@ -22,6 +22,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ledger.durable import sync
 from ledger.log import EventLog, LogError, RecordBatch, Topic, TopicPartition
 
 TOPICS: tuple[Topic, ...] = ("tokens", "batches")
@@ -177,11 +178,7 @@ def _store(folder: Path, manifest: Manifest) -> None:
     partial.write_text(json.dumps({"log": manifest.log, "files": files}, indent=1))
     _sync_and_digest(partial)
     partial.replace(folder / "manifest.json")
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # the renames themselves
-    finally:
-        os.close(descriptor)
+    sync(folder)  # the renames themselves
 
 
 def verify(folder: Path) -> Manifest:

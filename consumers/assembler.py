@@ -32,10 +32,11 @@ from consumers.assembling.settings import AssemblerSettings
 from consumers.batches import digests_of, training_batch
 from consumers.fenced_recorder import FencedRecorder
 from consumers.payloads import PayloadLost, fetch
+from consumers.recorded_cuts import Ends
 from ledger.batch_log import records_of
 from ledger.facts.lists import GroupDecision, RunKind
 from ledger.judgement import Peers, load_rules
-from ledger.log import EventLog, LogError, LogUnavailable, Positions, Reader, Record
+from ledger.log import EventLog, LogError, LogUnavailable, Positions, Reader, Record, reached
 from ledger.wire.encoder import now_us
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Assembler:
         the log has been read to its end.
 
         Raises Fenced when a newer assembler of the run exists, LogUnavailable when the log is away
-        at the start, LogError for a run that has no groups to decide."""
+        at the start (later it waits), LogError for a run that has no groups to decide."""
         recorder = FencedRecorder(self._log, PRODUCER, self._run_id)
         try:
             positions, newest = find_low_water(self._log, self._run_id, now_us())
@@ -135,27 +136,38 @@ class Assembler:
         silent = state.leases.silent(now, self._settings.lease_s)
         due = [*state.due(now), *sorted(state.leases.newly_bereft(silent))]
         found = plan(state, context_of(state, self._rules, now, silent), due)
+        try:
+            records = self._payload(found)
+        except LogUnavailable as error:  # all of it is planned anew once the log is back
+            state.timers.due_again(due)
+            self._wait(error)
+            return True
         looked(state, found)
         self._tell_problems()
         if not found:
             return False
-        self._append(found, now, reader.positions, recorder)
+        self._append(found, records, now, reader.positions, recorder)
         return True
 
     def _append(
-        self, found: Plan, now: Now, positions: Positions, recorder: FencedRecorder
+        self,
+        found: Plan,
+        records: list[Record],
+        now: Now,
+        positions: Positions,
+        recorder: FencedRecorder,
     ) -> None:
-        state = self._state
+        state, low_water = self._state, Positions()
         cut = cut_of(positions, now, state.versions.newest, self._settings)
-        low_water = state.low_water.positions(positions, state.batches.values())
-        records = self._payload(found)
-        state.forget_batches(low_water)
+        if found.batch is not None:  # whose fact has the low-water positions
+            low_water = state.low_water.positions(positions, state.batches.values())
+            state.forget_batches(low_water)
         recorder.append(drafts_of(state, found, self._rules, cut, low_water), records)
         self._count(found)
 
     def _payload(self, found: Plan) -> list[Record]:
         """Records of the batch, if there is one. A group whose payloads were removed from the log
-        is dropped, and there is no batch at this cut."""
+        is dropped, and there is no batch at this cut. Raises LogUnavailable."""
         state, batch = self._state, found.batch
         if batch is None:
             return []
@@ -174,20 +186,28 @@ class Assembler:
             for batch in reader.poll(POLL_S, MAX_RECORDS):
                 feed(self._state, batch, recorder.read_back)
         except LogUnavailable as error:
-            logger.warning("waiting for the log: %s", error)
-            self._state.clock.broken()
-            time.sleep(TICK_S)
+            self._wait(error)
+
+    def _wait(self, error: LogUnavailable) -> None:
+        """The log is away."""
+        logger.warning("waiting for the log: %s", error)
+        self._state.clock.broken()
+        time.sleep(TICK_S)
 
     def _read_to_end(self, reader: Reader, recorder: FencedRecorder, stop: threading.Event) -> None:
         """Read everything that the log has now, unless stopped. Raises LogUnavailable."""
-        ends = self._log.end_positions("events") | self._log.end_positions("tokens")
-        while not stop.is_set() and any(reader.positions[at] < end for at, end in ends.items()):
+        ends = Ends.of(self._log).places
+        while not stop.is_set() and not reached(reader.positions, ends):
             for batch in reader.poll(POLL_S, MAX_RECORDS):
                 feed(self._state, batch, recorder.read_back)
 
     def _at_end(self, reader: Reader) -> bool:
-        ends = self._log.end_positions("events") | self._log.end_positions("tokens")
-        return all(reader.positions[place] >= end for place, end in ends.items())
+        """Whether everything in the log was read. Not as long as it can't be asked."""
+        try:
+            return reached(reader.positions, Ends.of(self._log).places)
+        except LogUnavailable as error:
+            self._wait(error)
+            return False
 
     def _clear_up(self, reader: Reader, recorder: FencedRecorder, stop: threading.Event) -> None:
         """Find out what became of an append, and repeat it if it is not in the log."""
@@ -199,7 +219,7 @@ class Assembler:
                     recorder.resolve()
                 self._unsettled = 0
                 return
-            self._at_end(reader)  # the log is there, so it is the writer that can't go on
+            Ends.of(self._log)  # the log is there, so it is the writer that can't go on
             self._unsettled += 1
         except LogUnavailable as error:
             logger.warning("waiting for the log: %s", error)
@@ -213,13 +233,13 @@ class Assembler:
         self._next_tick = time.monotonic() + TICK_S
         state, positions = self._state, reader.positions
         try:
-            ends = self._log.end_positions("events") | self._log.end_positions("tokens")
+            ends = Ends.of(self._log).places
         except LogUnavailable as error:
             logger.warning("waiting for the log: %s", error)
             state.clock.broken()
             return
         # By the end as of the last look: a busy log is always a little ahead.
-        if all(positions[place] >= end for place, end in self._ends.items()):
+        if reached(positions, self._ends):
             state.clock.caught_up(time.monotonic())
         else:
             state.clock.broken()

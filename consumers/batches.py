@@ -18,9 +18,9 @@ from consumers.assembling.group_state import Spans
 from consumers.assembling.publish import batch_id_of
 from consumers.assembling.settings import AssemblerSettings
 from ledger.attempt import Attempt, Turn
-from ledger.batches import Sample, SampleSpan, TrainingBatch
+from ledger.batches import Sample, SampleSpan, TrainingBatch, largest_id
 from ledger.facts import Member
-from ledger.tokens import Columns, ids_of
+from ledger.tokens import Columns
 
 Payloads = Mapping[str, Columns]
 """Digest -> columns."""
@@ -50,7 +50,6 @@ def training_batch(
     """The batch, ready to train on."""
     sha256 = batch.sha256(settings.sha256)
     samples = [sample for queued in batch.groups for sample in samples_of(queued, payloads)]
-    largest = (max(ids_of(each.token_ids), default=-1) for each in samples)
     return TrainingBatch(
         run_id=run_id,
         batch_id=batch_id_of(run_id, sha256),
@@ -63,7 +62,7 @@ def training_batch(
         model=model,
         tokenizer=settings.tokenizer,
         vocabulary_size=settings.vocabulary_size,
-        max_token_id=max(largest, default=-1),
+        max_token_id=largest_id(samples),
         selection=selection(batch.groups, batch.surplus),
         samples=samples,
     )

@@ -45,13 +45,11 @@ class CanNotRecord(LogError):
 class FencedRecorder:
     """The only recorder of its name; making another one fences this one."""
 
-    def __init__(
-        self, log: EventLog, producer: str, run_id: str, timeout_s: float = APPEND_TIMEOUT_S
-    ) -> None:
+    def __init__(self, log: EventLog, producer: str, run_id: str) -> None:
         """Raises LogUnavailable."""
         self.name = f"{producer}:{run_id}"
         self._encoder = FactEncoder(producer, run_id)
-        self._writer = log.fenced_writer(self.name, timeout_s)
+        self._writer = log.fenced_writer(self.name, APPEND_TIMEOUT_S)
         self._unread: set[int] = set()
         self._doubtful: list[_Append] = []
         self._next_pulse = 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from consumers.assembling.context import Context
-from consumers.assembling.cut import Now, moment, places_of
+from consumers.assembling.cut import Now, moment
 from consumers.assembling.plan import context_of
 from consumers.assembling.reading import feed
 from consumers.assembling.run_state import RunState
@@ -22,7 +22,7 @@ from consumers.recorded_cuts import AtCut, Ends, LogFeed, recorded_cuts
 from ledger.attempt import Attempt
 from ledger.facts import Cut, Fact
 from ledger.judgement import Evidence, Peers, RulesError, load_rules
-from ledger.log import EventLog, LogError, Positions
+from ledger.log import EventLog, LogError, Positions, positions_of
 from ledger.wire.checks import to_micros
 
 
@@ -68,7 +68,10 @@ class Moment:
 
 
 class Fold:
-    """The state of one run, brought from cut to cut. Used by one thread; to be closed."""
+    """The state of one run, brought from cut to cut. Used by one thread; to be closed.
+
+    A limit: payloads are checked by the `vocabulary_size` of the first cut. Where a later assembler
+    had another one, a payload that only one of the two refuses comes out otherwise."""
 
     def __init__(
         self, log: EventLog, run_id: str, ends: Ends, each: Callable[[Fact], None] | None = None
@@ -127,7 +130,7 @@ class Fold:
 
     def _places(self, cut: Cut) -> Positions:
         try:
-            places = places_of(cut.positions)
+            places = positions_of(cut.positions)
         except ValueError as error:
             raise BadCut(f"positions of a cut: {error}") from None
         ends = self._ends.places

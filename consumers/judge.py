@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from consumers.recorded_cuts import LogFeed
 from ledger.attempt import NOTHING, Attempt, BadFact
 from ledger.avro import DecodeError, decode_datum, writer_schema_of
 from ledger.facts import (
@@ -33,7 +34,7 @@ from ledger.wire.encoder import Draft, FactEncoder, now_us
 from ledger.wire.objects import build
 
 CHUNK = 2_000
-"""Facts that are read, and judgements that are appended, at once."""
+"""Judgements that are appended at once."""
 
 Progress = Callable[[int, int], None]
 """(records read, records in all)"""
@@ -96,16 +97,19 @@ def judge_log(
 
 
 def _batches(log: EventLog, progress: Progress | None) -> Iterator[RecordBatch]:
-    """All records of topic events up to its present end."""
+    """All records of topic events up to its present end, and none behind it."""
     starts, ends = log.start_positions("events"), log.end_positions("events")
     due, read = sum(ends.values()) - sum(starts.values()), 0
-    with log.reader(starts) as reader:
-        while any(reader.positions[place] < end for place, end in ends.items()):
-            for batch in reader.poll(1.0, CHUNK):
-                read += len(batch)
-                yield batch
+    places = {place: end for place, end in ends.items() if starts[place] < end}
+    feeder = LogFeed(log, {place: starts[place] for place in places})
+    try:
+        for batch in feeder.up_to(places):
+            read += len(batch)
+            yield batch
             if progress is not None:
-                progress(min(read, due), due)
+                progress(read, due)
+    finally:
+        feeder.close()
 
 
 class _Reading:

@@ -20,7 +20,7 @@ from consumers.decode import Decoded, decode_batches
 from consumers.dedupe import HighestIds
 from consumers.insert import Inserted, insert
 from ledger.book import Book
-from ledger.log import EventLog, LogUnavailable, Positions, Reader, RecordBatch
+from ledger.log import EventLog, LogUnavailable, Positions, Reader, RecordBatch, reached
 
 logger = logging.getLogger(__name__)
 
@@ -101,15 +101,15 @@ class Projector:
         total = sum(target.values()) - sum(start.values()) if target else 0
         while not stop.is_set():
             positions = reader.positions
-            if target is not None and _reached(positions, target):
+            if target is not None and reached(positions, target):
                 break
             batches = self._fill(reader, positions, target)
             if not batches and reader.positions == positions:
                 continue
-            reached = _capped(reader.positions, target)
-            yield _Chunk(decode_batches(batches), reached)
+            read = _capped(reader.positions, target)
+            yield _Chunk(decode_batches(batches), read)
             if progress is not None:
-                progress(sum(reached.values()) - sum(start.values()), total)
+                progress(sum(read.values()) - sum(start.values()), total)
 
     def _fill(
         self, reader: Reader, positions: Positions, target: Positions | None
@@ -135,7 +135,7 @@ class Projector:
             size += sum(sum(map(len, batch.values)) for batch in batches)
             if not batches or (patient and time.monotonic() >= deadline):
                 break
-            if target is not None and _reached(reader.positions, target):
+            if target is not None and reached(reader.positions, target):
                 break  # what lies behind it would be read for nothing
         return filled
 
@@ -151,10 +151,6 @@ class Projector:
                 self.inserted = self.inserted + done
 
 
-def _reached(positions: Positions, target: Positions) -> bool:
-    return all(positions[place] >= end for place, end in target.items())
-
-
 def chunk_records(positions: Positions, target: Positions) -> int:
     """Half of what is left, within the limits of a chunk."""
     left = sum(max(0, end - positions[place]) for place, end in target.items())
@@ -166,18 +162,7 @@ def _until(batch: RecordBatch, target: Positions | None) -> RecordBatch:
     if target is None:
         return batch
     end = next(at for place, at in target.items() if place.partition == batch.partition)
-    if batch.next_offset <= end:
-        return batch
-    keep = sum(offset < end for offset in batch.offsets)
-    return RecordBatch(
-        batch.topic,
-        batch.partition,
-        batch.offsets[:keep],
-        batch.log_times_us[:keep],
-        batch.keys[:keep],
-        batch.values[:keep],
-        end,
-    )
+    return batch.split(end)[0]
 
 
 def _capped(positions: Positions, target: Positions | None) -> Positions:

@@ -91,33 +91,13 @@ class LogFeed:
                 if not ahead or ahead[0].offsets[0] >= end:
                     break
                 whole = ahead.popleft()
-                batch, rest = _cut_at(whole, end)
+                batch, rest = whole.split(end)
                 if rest is not None:
                     ahead.appendleft(rest)
                 yield batch
 
     def close(self) -> None:
         self._stack.close()
-
-
-def _cut_at(batch: RecordBatch, end: int) -> tuple[RecordBatch, RecordBatch | None]:
-    """The records before an offset, and the others."""
-    keep = sum(offset < end for offset in batch.offsets)
-    if keep == len(batch):
-        return batch, None
-    return _part(batch, slice(0, keep)), _part(batch, slice(keep, None))
-
-
-def _part(batch: RecordBatch, rows: slice) -> RecordBatch:
-    return RecordBatch(
-        batch.topic,
-        batch.partition,
-        batch.offsets[rows],
-        batch.log_times_us[rows],
-        batch.keys[rows],
-        batch.values[rows],
-        batch.next_offset,
-    )
 
 
 def recorded_runs(log: EventLog, ends: Mapping[TopicPartition, int]) -> list[str]:

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from consumers.assembling.batching import NextBatch
 from consumers.assembling.run_state import RunState
+from consumers.assembling.settings import sha256_of
 from consumers.batches import digests_of, training_batch
 from consumers.folded_cuts import Fold, Moment
 from consumers.payloads import PayloadLost, fetch
@@ -31,7 +32,6 @@ from consumers.replay_compare import (
     compare_groups,
     give_up,
     payload_gone,
-    sha256_of,
 )
 from consumers.replay_sft import replay_sft
 from consumers.stored_batches import StoredBatches, compare_handed, count_batch

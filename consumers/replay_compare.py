@@ -6,17 +6,18 @@ differs, or as not decided again with the reason. Nothing is passed over.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from consumers.assembling.batching import Dropped, NextBatch, next_batch, outdated_in
+from consumers.assembling.batching import NextBatch
 from consumers.assembling.context import Context, Hold
 from consumers.assembling.decide import decide
 from consumers.assembling.group_state import GroupState
-from consumers.assembling.publish import batch_id_of
+from consumers.assembling.plan import queue_at
+from consumers.assembling.publish import NO_ALGORITHM, batch_id_of
 from consumers.assembling.run_state import RunState
+from consumers.assembling.settings import sha256_of
 from consumers.folded_cuts import Moment
 from consumers.recorded_cuts import AtCut
 from ledger.facts import BatchAssembled, GroupDecided, Member
@@ -97,8 +98,9 @@ def give_up(recorded: AtCut, why: str, replayed: Replayed) -> None:
 def compare_groups(moment: Moment, starts: Starts, replayed: Replayed) -> None:
     """Decide the groups of a cut again."""
     context = moment.context(moment.settings)
+    dropped = _dropped_again(moment, context)
     for fact in moment.recorded.decisions:
-        found = _decided_again(moment.state, fact, context)
+        found = _decided_again(moment.state, fact, context, dropped)
         differences = [
             Difference(None, fact.group_id, trajectory_id, name, recorded, recomputed)
             for trajectory_id, name, recorded, recomputed in _differences(fact, found)
@@ -121,8 +123,7 @@ def compare_groups(moment: Moment, starts: Starts, replayed: Replayed) -> None:
 
 def batch_again(moment: Moment) -> NextBatch | None:
     """The batch that is next at a cut."""
-    settings = moment.settings
-    batch, _ = _next(moment.state, moment.context(settings))
+    batch, _ = queue_at(moment.state, moment.context(moment.settings))
     return batch
 
 
@@ -130,7 +131,6 @@ def compare_batch(
     moment: Moment, fact: BatchAssembled, batch: NextBatch | None
 ) -> list[Difference]:
     """What `batch_assembled` says against the batch that is next at its cut."""
-    said = {name: getattr(fact, name) for name in _BATCH_FIELDS}
     if batch is None:
         return [Difference(fact.step, None, None, "batch", fact.batch_id, NOTHING)]
     configuration_sha256 = sha256_of(moment.recorded.cut.configuration)
@@ -146,15 +146,10 @@ def compare_batch(
         "ready_at": batch.ready_at,
     }
     return [
-        Difference(fact.step, None, None, name, said[name], found[name])
-        for name in _BATCH_FIELDS
-        if said[name] != found[name]
+        Difference(fact.step, None, None, name, recorded, again)
+        for name, again in found.items()
+        if (recorded := getattr(fact, name)) != again
     ]
-
-
-_BATCH_FIELDS = (
-    "batch_sha256", "batch_id", "step", "group_ids", "lag_min", "lag_max", "ready_at",
-)  # fmt: skip
 
 
 def payload_gone(state: RunState, group: GroupState, starts: Starts) -> str | None:
@@ -179,12 +174,17 @@ def _group_gone(fact: GroupDecided, why: str, replayed: Replayed) -> None:
     replayed.gone.append(Gone(None, fact.group_id, why))
 
 
-def _decided_again(state: RunState, fact: GroupDecided, context: Context) -> dict[str, Any] | str:
+def _decided_again(
+    state: RunState, fact: GroupDecided, context: Context, dropped: Mapping[str, DropReason]
+) -> dict[str, Any] | str:
     """What a decision says when it is made again, by field; or why there is none."""
     queued = state.queue.get(fact.group_id)
     if queued is not None:
         before = queued.decided
-        reason = _dropped_again(state, fact, context)
+        reason = dropped.get(fact.group_id)
+        if fact.drop_reason is DropReason.REFUSED:
+            # Its payloads had left the log when its batch was put together: no cut says that.
+            reason = fact.drop_reason
         if reason is None:
             return "it stays in the queue"
         members = [replace(member, advantage=None) for member in before.members]
@@ -198,29 +198,15 @@ def _decided_again(state: RunState, fact: GroupDecided, context: Context) -> dic
     return _fields(answer.decision, answer.drop_reason, answer.members, answer.mean, answer.std)
 
 
-def _dropped_again(state: RunState, fact: GroupDecided, context: Context) -> DropReason | None:
-    """Why a queued group is dropped."""
-    if fact.drop_reason is DropReason.REFUSED:
-        # Its payloads had left the log when its batch was put together: no cut says that.
-        return fact.drop_reason
-    batch, dropped = _next(state, context)
-    surplus = [] if batch is None else batch.surplus
-    if any(each.group.group_id == fact.group_id for each in surplus):
-        return DropReason.OVER_SAMPLED
+def _dropped_again(moment: Moment, context: Context) -> dict[str, DropReason]:
+    """Queued group -> why it is dropped; looked for only where a queued group was decided again."""
+    queue = moment.state.queue
+    if not any(fact.group_id in queue for fact in moment.recorded.decisions):
+        return {}
+    batch, dropped = queue_at(moment.state, context)
     reasons = {each.queued.group.group_id: each.reason for each in dropped}
-    return reasons.get(fact.group_id)
-
-
-def _next(state: RunState, context: Context) -> tuple[NextBatch | None, list[Dropped]]:
-    """The batch that is next, and what is dropped from the queue before it."""
-    queue = sorted(state.queue.values(), key=lambda each: each.order)
-    settings = context.settings
-    dropped = outdated_in(queue, context.policy_version, context.orphaned, settings)
-    gone = {each.queued.group.group_id for each in dropped}
-    left = [each for each in queue if each.group.group_id not in gone]
-    counts = state.steps.counts
-    batch = next_batch(left, state.steps.last, len(state.untaken), counts, settings)
-    return batch, dropped
+    surplus = () if batch is None else batch.surplus
+    return reasons | {each.group.group_id: DropReason.OVER_SAMPLED for each in surplus}
 
 
 def _fields(
@@ -273,7 +259,7 @@ def _cut_differences(moment: Moment, fact: GroupDecided) -> Iterable[tuple[str, 
     cut, settings = fact.cut, moment.settings
     rule_set, algorithm = settings.rules, str(settings.algorithm)
     if moment.state.kind is RunKind.EVAL:
-        algorithm = "none"
+        algorithm = NO_ALGORITHM
     if (queued := moment.state.queue.get(fact.group_id)) is not None:
         rule_set, algorithm = queued.decided.rule_set, queued.decided.algorithm
     newest = moment.state.versions.newest
@@ -285,8 +271,3 @@ def _cut_differences(moment: Moment, fact: GroupDecided) -> Iterable[tuple[str, 
     ):
         if recorded != recomputed:
             yield name, recorded, recomputed
-
-
-def sha256_of(text: str) -> str:
-    """Hex digest of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()

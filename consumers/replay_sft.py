@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumers.assembling.cut import places_of
 from consumers.assembling.publish import batch_id_of
-from consumers.assembling.settings import BadSettings
+from consumers.assembling.settings import BadSettings, sha256_of
 from consumers.payloads import PayloadLost, fetch
 from consumers.recorded_cuts import AtCut, Ends, recorded_cuts
-from consumers.replay_compare import NOTHING, Difference, Replayed, give_up, sha256_of
+from consumers.replay_compare import NOTHING, Difference, Replayed, give_up
 from consumers.sft_assembler import model_of
 from consumers.sft_batches import SftBatch, SftSettings, training_batch
 from consumers.stored_batches import StoredBatches, compare_handed, count_batch
 from consumers.stored_traces import SftPlan, plan_sft
 from ledger.facts import BatchAssembled
-from ledger.log import EventLog, TopicPartition
+from ledger.log import EventLog, TopicPartition, positions_of
 
 
 def replay_sft(log: EventLog, run_id: str, ends: Ends) -> Replayed:
@@ -44,7 +43,7 @@ def _compare(
 ) -> None:
     cut = recorded.cut
     settings = SftSettings.read(cut.configuration)
-    upto = places_of(cut.positions)
+    upto = positions_of(cut.positions)
     if beyond := [place for place, at in upto.items() if at > ends.places.get(place, -1)]:
         raise BadSettings(f"a cut lies at {upto[beyond[0]]} of {beyond[0]}, past the log's end")
     plan = plan_sft(log, settings, upto)

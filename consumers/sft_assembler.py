@@ -16,22 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from consumers.assembling.cut import moment, places_of
-from consumers.assembling.publish import batch_id_of, derived_id
-from consumers.assembling.settings import BadSettings
+from consumers.assembling.cut import moment
+from consumers.assembling.publish import batch_id_of, derived_draft, derived_id
+from consumers.assembling.settings import BadSettings, sha256_of
 from consumers.fenced_recorder import FencedRecorder
 from consumers.payloads import fetch
 from consumers.recorded_cuts import Ends, recorded_cuts
-from consumers.replay_compare import sha256_of
 from consumers.sft_batches import SftBatch, SftSettings, training_batch
 from consumers.stored_traces import SftPlan, plan_sft
 from ledger.batch_log import records_of
-from ledger.facts import BatchAssembled, Cut, TimeQuality
+from ledger.facts import BatchAssembled, Cut
 from ledger.facts.lists import RunKind
-from ledger.log import EventLog, LogError, LogUnavailable
-from ledger.wire.checks import to_micros
+from ledger.log import EventLog, LogError, LogUnavailable, positions_of
 from ledger.wire.encoder import Draft
 
 PRODUCER = "sft-assembler"
@@ -124,7 +121,7 @@ class _Found:
 def _look(log: EventLog, run: SftRun, settings: SftSettings) -> _Found:
     ends = Ends.of(log)
     recorded = [fact for at in recorded_cuts(log, run.run_id, ends.events) for fact in at.batches]
-    upto = places_of(recorded[0].cut.positions) if recorded else ends.places
+    upto = positions_of(recorded[0].cut.positions) if recorded else ends.places
     plan = plan_sft(log, settings, upto)
     _check(run, settings, plan, recorded)
     cut = recorded[0].cut if recorded else _cut(ends, plan, settings)
@@ -193,7 +190,7 @@ def _append(
     if not found.declared:
         drafts.append(_declaration(run, settings, found.cut, model))
     drafts.append(
-        _draft(
+        derived_draft(
             run.run_id,
             found.cut,
             "batch_assembled",
@@ -218,7 +215,7 @@ def model_of(plan: SftPlan, settings: SftSettings) -> str | None:
 
 
 def _declaration(run: SftRun, settings: SftSettings, cut: Cut, model: str | None) -> Draft:
-    return _draft(
+    return derived_draft(
         run.run_id,
         cut,
         "run_declared",
@@ -229,13 +226,3 @@ def _declaration(run: SftRun, settings: SftSettings, cut: Cut, model: str | None
         configuration=settings.canonical,
         model=model,
     )
-
-
-def _draft(run_id: str, cut: Cut, name: str, about: str, /, **fields: Any) -> Draft:
-    envelope = {
-        "event_id": derived_id(name, about),
-        "run_id": run_id,
-        "occurred_at": cut.log_time,
-        "time_quality": TimeQuality.DERIVED,
-    }
-    return Draft(name, envelope | fields, to_micros(cut.log_time))

@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections import Counter
@@ -27,12 +26,11 @@ from typing import NamedTuple
 from consumers.advantages import usable_reward
 from consumers.assembling.group_state import GroupState
 from consumers.assembling.publish import batch_id_of
-from consumers.assembling.settings import BadSettings
+from consumers.assembling.settings import BadSettings, sha256_of
 from consumers.assembling.token_index import TokenIndex
 from consumers.batches import Payloads, samples_of_attempt
 from ledger.attempt import Attempt
-from ledger.batches import TrainingBatch
-from ledger.tokens import ids_of
+from ledger.batches import TrainingBatch, largest_id
 
 WEIGHT = 1.0
 """Of every sampled token, in place of an advantage."""
@@ -138,10 +136,10 @@ class SftBatch(NamedTuple):
 
     def sha256(self, configuration: str) -> str:
         """Digest of the ordered traces and the configuration."""
-        configured = hashlib.sha256(configuration.encode()).hexdigest()
+        configured = sha256_of(configuration)
         content = {"configuration": configured, "traces": self.trace_ids, "weight": WEIGHT}
         text = json.dumps(content, separators=(",", ":"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256_of(text)
 
 
 def candidates(groups: Iterable[GroupState], settings: SftSettings) -> list[Trace]:
@@ -197,7 +195,6 @@ def training_batch(
         for spans in [group.spans.get(attempt.trajectory_id, {})]
         for sample in samples_of_attempt(attempt, spans, WEIGHT, payloads)
     ]
-    largest = (max(ids_of(each.token_ids), default=-1) for each in samples)
     return TrainingBatch(
         run_id=run_id,
         batch_id=batch_id_of(run_id, sha256),
@@ -207,7 +204,7 @@ def training_batch(
         model=model,
         tokenizer=settings.tokenizer,
         vocabulary_size=settings.vocabulary_size,
-        max_token_id=max(largest, default=-1),
+        max_token_id=largest_id(samples),
         samples=samples,
     )
 
@@ -224,4 +221,4 @@ def _good(attempt: Attempt, reward_min: float) -> bool:
 
 
 def _draw(seed: int, trajectory_id: str) -> str:
-    return hashlib.sha256(f"{seed}/{trajectory_id}".encode()).hexdigest()
+    return sha256_of(f"{seed}/{trajectory_id}")

@@ -43,10 +43,13 @@ from ledger.facts.lists import DropReason, GroupDecision
 from ledger.log import EventLog
 
 PLACE = "--what-if"
+WITHOUT_EFFECT = frozenset({"vocabulary_size"})
+"""Settings that count when payloads are read, and not when groups are decided."""
 
 
 def parse_what_if(text: str) -> dict[str, Any]:
-    """`on_infra_failure=drop_group,min_valid=6` as a table; `none` is null. Raises BadSettings."""
+    """`on_infra_failure=drop_group,min_valid=6` as a table; `none` is null. Raises BadSettings, for
+    `vocabulary_size` too: payloads were checked by it as they were read, before any decision."""
     over: dict[str, Any] = {}
     for each in text.split(","):
         name, equals, value = (part.strip() for part in each.partition("="))
@@ -54,6 +57,8 @@ def parse_what_if(text: str) -> dict[str, Any]:
             raise BadSettings(f"settings must be name=value with commas, got {each!r} ({PLACE})")
         if name in over:
             raise BadSettings(f"a setting must be given once, got {name} twice ({PLACE})")
+        if name in WITHOUT_EFFECT:
+            raise BadSettings(f"{name} can't be simulated: nothing is decided by it ({PLACE})")
         over[name] = None if value.lower() in ("null", "none") else value
     return over
 

@@ -43,7 +43,8 @@ Changes = dict[str, Any]
 """Fields of an attempt that a fact changes; empty: none."""
 
 _IDS = ("run_id", "group_id", "slot", "trajectory_id")
-_BEFORE_THE_POLICY = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
+BEFORE_THE_POLICY = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
+"""Stages in which the policy hasn't acted yet."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -61,23 +62,16 @@ class Turn(NamedTuple):
     """From 0."""
     completion_tokens: int | None
     """Tokens that the policy sampled; null: unknown to an importer."""
-    oldest_version: int | None
-    """Oldest policy version of a completion token; null: unknown."""
-    newest_version: int | None
-    """Newest one; null: unknown."""
     tokens_sha256: str | None
     """Digest of its payload in topic `tokens`; null: none was sent."""
 
     @classmethod
     def of(cls, fact: TurnCompleted) -> Turn:
-        versions = [span.policy_version for span in fact.version_spans]
         return cls(
             fact.event_id,
             fact.turn_no,
             fact.segment,
             fact.completion_tokens,
-            min(versions, default=None),
-            max(versions, default=None),
             fact.tokens_sha256,
         )
 
@@ -159,7 +153,7 @@ class Attempt(NamedTuple):
             return True
         if (end := self.finished) is None or end.turns_completed is not None:
             return False
-        return end.stage not in _BEFORE_THE_POLICY
+        return end.stage not in BEFORE_THE_POLICY
 
     @property
     def missing(self) -> tuple[str, ...]:

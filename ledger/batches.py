@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledger.facts.base import Uuid
-from ledger.tokens import Columns, Tokens, floats, unpack_columns
+from ledger.tokens import Columns, Tokens, floats, ids_of, unpack_columns
 
 CHUNK_BYTES = 4 * 1024 * 1024 - 4096
 """Most bytes of a body in one record: with its ids it stays below the log's limit."""
@@ -212,6 +212,11 @@ def stale_refusal(batch: TrainingBatch, trains_from: int | None) -> Refusal | No
                 f" most {bound} versions older than {trains_from}, got version {oldest}",
             )
     return None
+
+
+def largest_id(samples: Iterable[Sample]) -> int:
+    """The largest token id of all samples; -1 when they have no token."""
+    return max((max(ids_of(each.token_ids), default=-1) for each in samples), default=-1)
 
 
 def finite(logprobs: bytes) -> bool:

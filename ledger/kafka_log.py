@@ -4,6 +4,7 @@
     kafka/settings   the URL, its options, and what must never be shown of it
     kafka/topics     topics: made, checked, identified
     kafka/writer     append, and fenced writers on transactions
+    kafka/columns    records a batch at a time, rather than one by one
     kafka_log        this: reading, positions, and the object that holds it all together
 
 How it keeps what `EventLog` promises: acks=all with an idempotent producer (durable, in order);
@@ -22,6 +23,7 @@ from typing import Any, Self
 from ledger.kafka import settings as kafka_settings
 from ledger.kafka.client import CLIENT_ERRORS, POSITION_ERRORS, KafkaConsumer
 from ledger.kafka.client import TopicPartition as Partition
+from ledger.kafka.columns import read_columns
 from ledger.kafka.settings import CONSUMER, KafkaSettings
 from ledger.kafka.topics import (
     CONNECT_TIMEOUT_S,
@@ -140,6 +142,7 @@ class KafkaReader:
         }
         self._failed: PositionOutOfRange | None = None
         self._consumer = new_consumer(settings)
+        read_columns(self._consumer)
         self._consumer.assign(list(self._ours))
         for theirs, ours in self._ours.items():
             self._consumer.seek(theirs, positions[ours])
@@ -175,15 +178,15 @@ class KafkaReader:
 
     def _batch(self, theirs: Any, records: list[Any]) -> RecordBatch:
         ours = self._ours[theirs]
-        return RecordBatch(
-            topic=ours.topic,
-            partition=ours.partition,
-            offsets=[record.offset for record in records],
-            log_times_us=[record.timestamp * 1000 for record in records],
-            keys=[(record.key or b"").decode("utf-8", "replace") for record in records],
-            values=[record.value or b"" for record in records],
-            next_offset=self._consumer.position(theirs, timeout_ms=0),
+        batch = RecordBatch(
+            ours.topic, ours.partition, [], [], [], [], self._consumer.position(theirs, timeout_ms=0)
         )
+        for columns in filter(None, records):
+            batch.offsets.extend(columns.offsets)
+            batch.log_times_us.extend([columns.time_ms * 1000] * len(columns))
+            batch.keys.extend([key.decode("utf-8", "replace") for key in columns.keys])
+            batch.values.extend(columns.values)
+        return batch
 
 
 def check_range(

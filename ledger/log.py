@@ -19,6 +19,7 @@ What every log promises:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, Self
@@ -74,6 +75,22 @@ Positions = dict[TopicPartition, int]
 """For each partition the offset of the next record to read."""
 
 
+def positions_of(told: Mapping[str, int]) -> Positions:
+    """Positions as facts tell them, `{"events/0": 12}`. Raises ValueError."""
+    found: Positions = {}
+    for place, offset in told.items():
+        topic, _, partition = place.rpartition("/")
+        if topic not in TOPICS or not partition.isdigit():
+            raise ValueError(f"a place must be like events/0, got {place!r}")
+        found[TopicPartition(topic, int(partition))] = offset
+    return found
+
+
+def reached(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    """Whether everything before `ends` was read."""
+    return all(positions[place] >= end for place, end in ends.items())
+
+
 class Record(NamedTuple):
     """What a writer appends."""
 
@@ -105,6 +122,24 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def split(self, end: int) -> tuple[RecordBatch, RecordBatch | None]:
+        """The records before an offset, and the others; null: there are none."""
+        keep = bisect_left(self.offsets, end)
+        if keep == len(self):
+            return self, None
+        return self._rows(slice(0, keep), end), self._rows(slice(keep, None), self.next_offset)
+
+    def _rows(self, rows: slice, next_offset: int) -> RecordBatch:
+        return RecordBatch(
+            self.topic,
+            self.partition,
+            self.offsets[rows],
+            self.log_times_us[rows],
+            self.keys[rows],
+            self.values[rows],
+            next_offset,
+        )
 
 
 class Reader(Protocol):

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from ledger.durable import sync
 from ledger.log import (
     TOPICS,
     Fenced,
@@ -130,10 +131,10 @@ class SqliteLog:
         source = self._file.another()
         try:
             source.outside_transaction(lambda connection: _copy(connection, partial))
-            _sync(partial)
+            sync(partial)
             # A link, unlike a rename, fails if another backup was faster.
             os.link(partial, target)
-            _sync(target.parent)
+            sync(target.parent)
         except FileExistsError:
             raise LogError(f"a backup must not overwrite a file, got {path}") from None
         except OSError as error:
@@ -245,11 +246,3 @@ def _copy(source: sqlite3.Connection, partial: Path) -> None:
         if is_busy(error):
             raise
         raise explained(str(partial), error) from error
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -46,19 +47,21 @@ class ActionLoop:
 
     def __init__(
         self,
-        scaffold: Scaffold,
+        scaffold: Callable[[], Scaffold],
         recorder: BoundRecorder,
         engines: EnginePool,
         settings: AgentSettings,
         session: str,
         whereabouts: Whereabouts,
     ) -> None:
-        self._scaffold = scaffold
+        """`scaffold` makes that of the attempt, once the loop runs: a slip of it ends the attempt
+        like any other of the task. `session` keeps the attempt on one engine."""
+        self._make_scaffold = scaffold
         self._recorder = recorder
         self._caps = settings.caps
         self._action_tokens = settings.action_tokens
         self._whereabouts = whereabouts
-        self._history = History(scaffold.prompt())
+        self._history = History(())
         self.clock = PolicyClock(settings.caps.clock_s)
         self.turns = Turns(
             engines,
@@ -73,11 +76,14 @@ class ActionLoop:
         """tool_call_completed facts so far."""
 
     async def run(self, sandbox: Sandbox) -> StopReason:
-        """Act until there is a reason to stop. Raises EngineError, SandboxError."""
+        """Act until there is a reason to stop. Raises EngineError, SandboxError, and what the
+        scaffold raises."""
+        scaffold = self._make_scaffold()
+        self._history.observe(scaffold.prompt())
         self.clock.start()
         try:
             for _ in range(self._caps.turns):
-                if (stop := self._reached_cap() or await self._turn(sandbox)) is not None:
+                if (stop := self._reached_cap() or await self._turn(sandbox, scaffold)) is not None:
                     return stop
             return StopReason.TURN_CAP
         except ClockRanOut:
@@ -94,18 +100,18 @@ class ActionLoop:
             return StopReason.CONTEXT_CAP
         return None
 
-    async def _turn(self, sandbox: Sandbox) -> StopReason | None:
+    async def _turn(self, sandbox: Sandbox, scaffold: Scaffold) -> StopReason | None:
         """One action and its result; why the loop ends here, or None."""
         self._whereabouts.move(Stage.MODEL)
         completion, cut_off = await self._completion()
         if cut_off is not None:
             return cut_off
         self._whereabouts.move(Stage.TOOL)
-        action = self._scaffold.read(completion)
+        action = scaffold.read(completion)
         result = await self._do(sandbox, action)
         if isinstance(action, Submit):
             return StopReason.SUBMITTED
-        observation = self._scaffold.observe(action, result)
+        observation = scaffold.observe(action, result)
         if observation.done:
             return StopReason.SUBMITTED
         self._observe(observation)
@@ -155,7 +161,7 @@ class ActionLoop:
             raise ClockRanOut
         began = time.monotonic()
         try:
-            result = await sandbox.run(call.command, timeout_s=timeout_s, cwd=call.cwd)
+            result = await sandbox.run(call.command, timeout_s=timeout_s)
         except (SandboxError, asyncio.CancelledError) as error:
             # Without the wait for a connection, where that is known.
             seconds = error.seconds if isinstance(error, SandboxError) else None

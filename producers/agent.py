@@ -30,7 +30,7 @@ from producers.occupancy import Occupancy, Whereabouts
 from producers.raw_type import raw_type
 from producers.sandbox import Sandbox, SandboxError
 from producers.sandbox_pool import Sandboxes
-from producers.tasks.task import Task, Verdict
+from producers.tasks.task import Task, TaskError, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Agent:
         Raises CancelledError, behind the attempt's last fact."""
         with self._occupancy.attempt() as whereabouts:
             loop = ActionLoop(
-                task.scaffold(), recorder, self._engines, self._settings, trajectory_id, whereabouts
+                task.scaffold, recorder, self._engines, self._settings, trajectory_id, whereabouts
             )
             return await _Attempt(task, recorder, self._sandboxes, loop, whereabouts).run()
 
@@ -157,8 +157,8 @@ class _Attempt:
             async with self._fresh(lost, self._task.template) as fresh:
                 await self._task.setup(fresh)
                 return replace(ending, reward=await self._verify(fresh))
-        except SandboxError:
-            return ending
+        except (SandboxError, TaskError):
+            return ending  # without a score; the loss is what ended the attempt
 
     async def _set_up(self, sandbox: Sandbox) -> None:
         self._whereabouts.move(Stage.SETUP)
@@ -187,11 +187,9 @@ class _Attempt:
 
     @contextlib.asynccontextmanager
     async def _fresh(self, sandbox: Sandbox, template: str | None) -> AsyncGenerator[Sandbox]:
-        """Another sandbox for the tests. It takes the slot of the policy's, which ends here:
-        attempts that held one and waited for a second would wait for one another."""
-        await sandbox.kill()
-        async with self._sandboxes.open(
-            self._recorder, template, first_try=self._next_try
+        """Another sandbox for the tests, instead of the policy's."""
+        async with self._sandboxes.instead_of(
+            sandbox, self._recorder, template, first_try=self._next_try
         ) as fresh:
             self._next_try = fresh.try_no + 1
             fresh.stage = Stage.VERIFY

@@ -55,9 +55,7 @@ class Plan:
     validate_repeats: int = 0
     """How often each task's tests are tried before use; 0: not at all."""
     sample_every_s: float = 1.0
-    """How often engines and pools are sampled."""
-    cluster_run_id: str | None = None
-    """Run id of the engines' samples; None: derived from their URLs."""
+    """Seconds between samples of engines and pools."""
 
 
 class Campaign:
@@ -89,14 +87,8 @@ class Campaign:
             declare(recorder, plan.scope, plan.tasks, plan.agent, engines, limits)
             tasks = await self._validated(sandboxes)
             occupancy = Occupancy()
-            monitor = Monitor(
-                recorder,
-                pool.engines,
-                sandboxes.pools,
-                occupancy,
-                plan.sample_every_s,
-                plan.cluster_run_id,
-            )
+            every_s = plan.sample_every_s
+            monitor = Monitor(recorder, pool.engines, sandboxes.pools, occupancy, every_s)
             await stack.enter_async_context(_beside(monitor.run()))
             agent = Agent(pool, sandboxes, plan.agent, occupancy)
             rollout = Rollout(agent, recorder, plan.concurrency, self.tally)

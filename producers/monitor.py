@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def cluster_run_id(engine_urls: Sequence[str]) -> str:
     """The run id of the engines themselves, which may serve several runs: the same for the same
     engines (UUID version 5)."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, "\\n".join(sorted(engine_urls))))
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "\n".join(sorted(engine_urls))))
 
 
 class Monitor:
@@ -36,10 +36,9 @@ class Monitor:
         pools: Callable[[], Sequence[PoolUse]],
         occupancy: Occupancy,
         every_s: float = 1.0,
-        cluster: str | None = None,
     ) -> None:
-        """`pools` tells the use of each bounded resource; `cluster` is the run id of the
-        engines' samples (default: `cluster_run_id`)."""
+        """`pools` tells the use of each bounded resource. The engines' samples go under the run id
+        `cluster_run_id`."""
         if every_s <= 0:
             raise ValueError(f"every_s must be more than 0 seconds, got {every_s}")
         self._recorder = recorder
@@ -47,7 +46,7 @@ class Monitor:
         self._pools = pools
         self._occupancy = occupancy
         self._every_s = every_s
-        self._cluster = cluster or cluster_run_id([engine.url for engine in engines])
+        self._cluster = cluster_run_id([engine.url for engine in engines])
 
     async def run(self) -> None:
         """Sample every `every_s` seconds; a slow engine delays no other."""
@@ -86,10 +85,11 @@ class Monitor:
         )
 
     async def _pool(self) -> None:
+        # in_queue stays unknown: an attempt is counted from its start on. How long it waited until
+        # then is in its trajectory_started.
         at = self._occupancy
         self._recorder.pool_sampled(
             pools=list(self._pools()),
-            in_queue=at[Stage.QUEUE],
             in_sandbox_start=at[Stage.SANDBOX_START],
             in_setup=at[Stage.SETUP],
             in_model=at[Stage.MODEL],

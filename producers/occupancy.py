@@ -1,4 +1,7 @@
-"""Where the attempts in flight are: one counter per stage, which the monitor samples."""
+"""Where the attempts in flight are: one counter per stage, which the monitor samples.
+
+An attempt is counted from its start on; what waits in the queue is not.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Occupancy:
 
     @contextlib.contextmanager
     def attempt(self) -> Generator[Whereabouts]:
-        """An attempt that waits in the queue, until the block ends."""
+        """An attempt that was started, and waits for its sandbox, until the block ends."""
         whereabouts = Whereabouts(self._counts)
         try:
             yield whereabouts
@@ -33,7 +36,7 @@ class Whereabouts:
 
     def __init__(self, counts: Counter[Stage]) -> None:
         self._counts = counts
-        self.stage = Stage.QUEUE
+        self.stage = Stage.SANDBOX_START
         counts[self.stage] += 1
 
     def move(self, stage: Stage) -> None:

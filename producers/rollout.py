@@ -60,6 +60,26 @@ class RolloutBroken(Exception):
     tasks up."""
 
 
+class FailureRow:
+    """Attempts in a row that an engine or a sandbox kept from a score."""
+
+    def __init__(self, patience: int) -> None:
+        """`patience`: so many are one too many."""
+        self._patience = patience
+        self._length = 0
+
+    def add(self, ending: Ending) -> None:
+        """Raises RolloutBroken for one failure too many. A scored attempt ends the row, whatever
+        ended it: a policy that breaks its sandbox is no lack of sandboxes."""
+        failed = isinstance(ending.error, EngineError | SandboxError) and ending.reward is None
+        self._length = self._length + 1 if failed else 0
+        if self._length >= self._patience:
+            raise RolloutBroken(
+                f"fewer than {self._patience} attempts in a row may fail, got"
+                f" {self._length}; the last in {ending.stage}: {ending.error}"
+            )
+
+
 class Rollout:
     """Runs groups. One object per run."""
 
@@ -73,8 +93,7 @@ class Rollout:
         self._refilling = False
         self._undecided: dict[str, Group] = {}
         self._decided = asyncio.Event()
-        self._patience = max(2 * concurrency, 16)
-        self._failed_in_a_row = 0
+        self._failures = FailureRow(patience=max(2 * concurrency, 16))
         self.tally = tally
 
     async def run(self, groups: AsyncIterable[Group], refills: Refills | None = None) -> None:
@@ -154,7 +173,7 @@ class Rollout:
             )
             ending = await self._agent.attempt(group.task, recorder, trajectory_id)
             self._count(ending)
-            self._check(ending)
+            self._failures.add(ending)
         except asyncio.CancelledError:
             self.tally.attempts += 1
             self.tally.stop_reasons["cancelled"] += 1
@@ -170,15 +189,3 @@ class Rollout:
             tally.errors[raw_type(ending.error)] += 1
         if ending.reward is not None:
             tally.rewards.append(ending.reward)
-
-    def _check(self, ending: Ending) -> None:
-        """Raises RolloutBroken for one failure too many in a row."""
-        if not isinstance(ending.error, EngineError | SandboxError):
-            self._failed_in_a_row = 0
-            return
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row >= self._patience:
-            raise RolloutBroken(
-                f"fewer than {self._patience} attempts in a row may fail, got"
-                f" {self._failed_in_a_row}; the last in {ending.stage}: {ending.error}"
-            )

@@ -21,7 +21,13 @@ from ledger.facts.lists import Stage
 from ledger.recorder import BoundRecorder
 from producers.sandbox_errors import SandboxError, classify, is_unclear
 from producers.sandboxes.calls import Limit, within
-from producers.sandboxes.command import NOT_EXECUTABLE, CommandResult, unrunnable
+from producers.sandboxes.command import (
+    NOT_EXECUTABLE,
+    CommandResult,
+    new_marker,
+    script,
+    unrunnable,
+)
 from producers.sandboxes.evidence import Evidence
 from producers.sandboxes.run import Aftermath, Run
 from producers.sandboxes.settings import SandboxSettings
@@ -80,13 +86,15 @@ class Sandbox:
         SandboxError for the rest, and ValueError for a time limit that isn't positive."""
         if not timeout_s > 0:
             raise ValueError(f"timeout_s must be more than 0, got {timeout_s} (Sandbox.run)")
-        if (refusal := unrunnable(command, cwd)) is not None:
+        marker = new_marker()
+        text = script(command, cwd, marker)
+        if (refusal := unrunnable(text)) is not None:
             size = len(refusal)
             return CommandResult(NOT_EXECUTABLE, "", refusal, 0.0, None, False, stderr_size=size)
         self._calls += 1
         run = Run(self._sdk, self._settings, f"{self.id}.{self._calls}")
         async with self._request(run.aftermath):
-            return await run.run(command, timeout_s, cwd, envs)
+            return await run.run(text, marker, timeout_s, envs)
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Write a file, with the folders above it. Raises SandboxError."""

@@ -96,9 +96,20 @@ class Sandboxes:
             watch.cancel()
             await sandbox.stop(reason)
 
-    def pool(self) -> PoolUse:
-        """Use of the slots."""
-        return self._slots.use
+    @contextlib.asynccontextmanager
+    async def instead_of(
+        self,
+        sandbox: Sandbox,
+        recorder: BoundRecorder,
+        template: str | None = None,
+        *,
+        first_try: int = 0,
+    ) -> AsyncGenerator[Sandbox]:
+        """Like `open`, behind the end of `sandbox`, whose slot this frees. Who held one and waited
+        for a second might wait for ever: with one slot, or for others who do the same."""
+        await sandbox.kill()
+        async with self.open(recorder, template, first_try=first_try) as another:
+            yield another
 
     def pools(self) -> list[PoolUse]:
         """Use of the slots, and of the SDK's HTTP connections to the sandboxes."""

@@ -48,8 +48,6 @@ class Limits:
     """Who runs the sandboxes."""
     sandbox_slots: int
     """Sandboxes at once."""
-    others: dict[str, float] = field(default_factory=dict[str, float])
-    """Any other limit by name."""
 
 
 def declare(
@@ -106,7 +104,6 @@ def declare(
         sandbox_backend=limits.sandbox_backend,
         sandbox_slots=limits.sandbox_slots,
         trajectory_concurrency=limits.concurrency,
-        limits=limits.others,
     )
 
 

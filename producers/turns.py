@@ -24,6 +24,7 @@ from producers.engine import Engine, EngineError, EngineGone, Generation, Sampli
 from producers.engine_pool import EnginePool
 from producers.history import History
 from producers.policy_clock import ClockRanOut, PolicyClock
+from producers.raw_type import raw_type
 
 ABORT_TIMEOUT_S = 5.0
 """An aborted request answers in milliseconds; an engine that takes longer is left alone."""
@@ -171,7 +172,7 @@ class Turns:
             engine=engine.url if engine else None,
             request_id=request_id,
             stage=told.stage if told else EngineStage.UNKNOWN,
-            error_type=told.error_type if told else type(error).__name__,
+            error_type=raw_type(error),
             error=str(error),
             http_status=told.http_status if told else None,
             seconds=seconds,

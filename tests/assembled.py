@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from consumers.assembling.cut import Now, cut_of, places_of
+from consumers.assembling.cut import Now, cut_of
 from consumers.assembling.plan import context_of, looked, plan
 from consumers.assembling.publish import drafts_of
 from consumers.assembling.run_state import RunState
@@ -21,7 +21,7 @@ from ledger.avro import decode
 from ledger.facts import BatchAssembled, Fact, GroupDecided, VersionSpan
 from ledger.facts.lists import RunKind, StopReason
 from ledger.judgement import Peers, load_rules
-from ledger.log import TopicPartition
+from ledger.log import TopicPartition, positions_of
 from ledger.tokens import Tokens, TurnTokens, digest, pack
 from ledger.wire.checks import to_micros
 from ledger.wire.encoder import FactEncoder
@@ -193,7 +193,7 @@ class Desk:
         low: dict[TopicPartition, int] = {}
         if batches:
             heir.state.resume(batches[-1])
-            low = places_of(batches[-1].low_water)
+            low = positions_of(batches[-1].low_water)
         heir.state.low_water.passed(0, {place: low.get(place, 0) for place in self.ends})
         left: dict[TopicPartition, list[Any]] = {}
         for record in reversed(self.records):

@@ -15,7 +15,7 @@ from producers.sandbox import Sandbox
 from producers.sandbox_pool import Sandboxes
 from producers.sandboxes.settings import SandboxSettings
 from producers.tasks.task import Task, Verdict
-from producers.tasks.validation import UNRECORDED, replacement
+from producers.tasks.validation import UNRECORDED
 
 T = TypeVar("T")
 PYTEST_TEMPLATE = "pytest"
@@ -63,4 +63,4 @@ async def verdict_on(
     async with sandboxes.open(UNRECORDED, task.template) as sandbox:
         await task.setup(sandbox)
         await work(sandbox)
-        return await task.verify(sandbox, partial(replacement, sandboxes, sandbox))
+        return await task.verify(sandbox, partial(sandboxes.instead_of, sandbox, UNRECORDED))

@@ -19,7 +19,7 @@ from ledger.avro import encode, encode_fact, wire_types
 from ledger.batch_log import read_batches
 from ledger.batches import SampleSpan
 from ledger.facts import BatchAssembled, Fact, GroupDecided, ProducerClosed, TrajectoryJudged
-from ledger.log import EventLog, Fenced, LogError, LogUnavailable, Record
+from ledger.log import EventLog, Fenced, LogError, LogUnavailable, Positions, Record, Topic
 from ledger.open_log import open_log
 from ledger.tokens import Tokens, TurnTokens
 from tests.assembled import RUN, SETTINGS, Teller, Told, a_group, group_id, the_run, trajectory_id
@@ -277,6 +277,81 @@ def test_a_group_whose_payloads_were_removed_is_dropped_and_the_others_go_on(
         )
         write(log, a_group(2, [1, 0]))
         assert assemble(log, settings).done.batches == 1
+
+
+class Away:
+    """A log that can't be asked where it starts or ends while `down`, but read and written to."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.down = 0
+        """How many further questions it doesn't answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def start_positions(self, topic: Topic) -> Positions:
+        return self._asked(self._log.start_positions(topic))
+
+    def end_positions(self, topic: Topic) -> Positions:
+        return self._asked(self._log.end_positions(topic))
+
+    def _asked(self, answer: Positions) -> Positions:
+        if self.down:
+            self.down -= 1
+            raise LogUnavailable("the broker is away")
+        return answer
+
+
+def test_an_outage_while_payloads_are_fetched_is_waited_for_and_loses_nothing(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.assembling.token_index.TokenIndex.cached", lambda *_: None)
+    monkeypatch.setattr("consumers.assembler.TICK_S", 0.01)
+    with open_log(sqlite_url) as log:
+        write(log, [*the_run(), *a_group(0, [1, 0]), *a_group(1, [1, 0])])
+        away = Away(log)
+        assembler = Assembler(away, RUN, SETTINGS)  # type: ignore[arg-type]
+        fetch, outages = assembler._payload, list[str]()
+
+        def payload(found: Any) -> Any:
+            if found.batch is not None and len(outages) < 3:
+                away.down = 1
+            try:
+                return fetch(found)
+            except LogUnavailable as error:
+                outages.append(str(error))
+                away.down = 1  # and at the next look at the log's end
+                raise
+
+        monkeypatch.setattr(assembler, "_payload", payload)
+        assembler.run(threading.Event(), follow=False)
+        assert outages == ["the broker is away"] * 3
+        (assembled,) = facts(log, BatchAssembled)
+        (taken,) = read_batches(log, RUN)
+        assert sorted(assembled.group_ids) == sorted([group_id(0), group_id(1)])
+        assert taken.batch.batch_sha256 == assembled.batch_sha256
+        assert len(facts(log, GroupDecided)) == 2
+
+
+def test_an_outage_at_the_end_of_the_log_is_waited_for(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.assembler.TICK_S", 0.01)
+    with open_log(sqlite_url) as log:
+        write(log, the_run())
+        away = Away(log)
+        assembler = Assembler(away, RUN, SETTINGS)  # type: ignore[arg-type]
+        decide, looks = assembler._decide, list[bool]()
+
+        def decided(*given: Any) -> bool:
+            looks.append(decide(*given))
+            away.down = 1 if len(looks) < 3 else 0
+            return looks[-1]
+
+        monkeypatch.setattr(assembler, "_decide", decided)
+        assembler.run(threading.Event(), follow=False)
+        assert looks == [False] * 3
 
 
 def test_a_dead_producers_attempt_is_abandoned_while_the_log_is_followed(

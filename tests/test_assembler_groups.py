@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from consumers.assembling.cut import Now
 from consumers.assembling.settings import AssemblerSettings
 from ledger.facts import (
     GroupDecided,
@@ -413,3 +414,37 @@ def test_a_payload_names_its_place() -> None:
     payload = a_payload(0, 0, 0)
     at = desk().read(payload)
     assert at.state.tokens.places(group_id(0), payload.sha256) == (0, (0,))
+
+
+def test_a_closed_group_gets_no_second_look_at_its_deadline() -> None:
+    at = desk(group_deadline_s=100).read(*a_group(0, [1, 1]))
+    at.decide()
+    at.wait(200).decide()
+    assert at.decided() == {0: "dropped: zero_variance"}
+    assert at.state.problems == []
+
+
+def test_groups_that_are_due_together_beyond_one_cut_are_all_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consumers.assembling.plan.DECISIONS_MAX", 2)
+    at = desk(group_deadline_s=1000, lease_s=10_000)
+    for number in range(5):
+        at.read(*a_group(number, [1, 0])[:-1])
+    at.decide()
+    at.wait(2000).decide()
+    assert at.decided() == dict.fromkeys(range(5), "dropped: too_few_valid")
+
+
+def test_what_was_due_and_not_looked_at_stays_due_while_time_ends_nothing() -> None:
+    at = desk(group_deadline_s=1000, lease_s=10_000).read(*a_group(0, [1, 0])[:-1])
+    at.decide()
+    at.wait(2000)
+    due = at.state.due(Now(at.state.clock.us, settled=True))
+    at.state.timers.due_again(due)
+    at.settled = False
+    at.decide()
+    assert (due, at.decided()) == ([group_id(0)], {})
+    at.settled = True
+    at.decide()
+    assert at.decided() == {0: "dropped: too_few_valid"}

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.assembling.dispositions import dispositions
 from consumers.assembling.settings import AssemblerSettings
 from ledger.facts import Fact, GroupDecided
 from ledger.facts.lists import StopReason
@@ -26,6 +25,7 @@ from tests.assembled import (
     trajectory_id,
 )
 from tests.builders import an_id
+from tests.dispositions_reference import dispositions
 
 PROPERTY = settings(deadline=None, max_examples=60)
 WAITING = AssemblerSettings(groups_per_batch=1_000, max_untaken_groups=1_000, evidence_wait_s=0.0)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from consumers.assembling.dispositions import Disposition, dispositions
 from consumers.assembling.settings import AssemblerSettings
 from ledger.facts import BatchAssembled, BatchRefused, Fact, GroupOpened, StepCompleted
 from ledger.facts.lists import Outcome, RunKind
@@ -20,6 +19,7 @@ from tests.accounts import TRAINER, Accounts, attempt, facts_of, in_order, story
 from tests.assembled import AGENT, Desk, Teller, a_group, group_id, opened, the_run, trajectory_id
 from tests.books import append, projected, rows
 from tests.builders import an_id
+from tests.dispositions_reference import Disposition, dispositions
 
 A_FEW = settings(
     deadline=None,

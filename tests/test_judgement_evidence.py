@@ -95,7 +95,7 @@ def test_what_is_kept_of_an_attempt() -> None:
     attempt = told(STORY)
     assert attempt.complete
     assert [turn.turn_no for turn in attempt.turns] == [0, 1]
-    assert (attempt.turns[0].oldest_version, attempt.turns[0].completion_tokens) == (4, 117)
+    assert (attempt.turns[0].segment, attempt.turns[0].completion_tokens) == (0, 117)
     assert (attempt.turns_seen, attempt.tool_calls_seen) == (0b11, 0b11)
     assert [each.tool_call_no for each in attempt.tool_errors] == [1]
     assert (attempt.first_token_turn, attempt.last_occurred_at) == (0, LATER)

@@ -52,13 +52,16 @@ class Place:
         line += ["--spool", str(self.folder / "spool"), "--tasks", "micro_repair:train"]
         return [*line, *options]
 
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """Start it."""
+        return process_of(self.command(*options))
+
     def run(self, *options: str, returns: int = 0) -> dict[str, Any]:
         """Run it to its end; the row that it printed."""
-        done = subprocess.run(
-            self.command(*options), cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=240
-        )
-        assert done.returncode == returns, done.stderr
-        return json.loads(done.stdout)[0]
+        process = self.start(*options)
+        out, errors = process.communicate(timeout=240)
+        assert process.returncode == returns, errors
+        return json.loads(out)[0]
 
     def injected(self) -> list[dict[str, Any]]:
         """Every fault that the sandbox server injected."""
@@ -75,6 +78,12 @@ class Place:
 
 
 ENV = {**os.environ, "E2B_API_KEY": "e2b_local"}
+
+
+def process_of(line: Sequence[str]) -> subprocess.Popen[str]:
+    """A process of this command line, whose outputs are kept."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(line, cwd=ROOT, env=ENV, stdout=pipe, stderr=pipe, text=True)
 
 
 @contextmanager
@@ -207,18 +216,26 @@ def test_each_cap_has_a_stop_reason_of_its_own_and_is_verified_all_the_same(
     assert row["scored"] == 8
 
 
+def test_an_evaluation_names_what_it_evaluates(
+    tmp_path: Path, sqlite_url: str, engine_url: str
+) -> None:
+    trained = an_id("trained run")
+    with a_place(tmp_path, sqlite_url, engine_url) as place:
+        options = ("--kind", "eval", "--parent", trained, "--parent-version", "7")
+        place.run("--groups", "1", "--group-size", "2", "--sample-every", "0.05", *options)
+    facts = facts_in(sqlite_url)
+    (run,) = of(facts, "RunDeclared")
+    assert (run.kind, run.parent_run_id, run.parent_policy_version) == ("eval", trained, 7)
+    samples = of(facts, "PoolSampled")
+    assert len(samples) >= 2
+    assert {fact.in_queue for fact in samples} == {None}
+
+
 def test_sigterm_ends_what_is_in_flight_as_cancelled_and_leaves_nothing_behind(
     tmp_path: Path, sqlite_url: str, engine_url: str
 ) -> None:
     with a_place(tmp_path, sqlite_url, engine_url) as place:
-        process = subprocess.Popen(
-            place.command("--groups", "1000", "--concurrency", "8"),
-            cwd=ROOT,
-            env=ENV,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = place.start("--groups", "1000", "--concurrency", "8")
         wait_for(process, sqlite_url, "TrajectoryFinished")
         process.send_signal(signal.SIGTERM)
         for impatient in (signal.SIGTERM, signal.SIGINT):  # changes nothing: the end takes its time
@@ -248,9 +265,7 @@ def test_attempts_go_on_at_another_engine_when_theirs_dies(
         line = place.command("--groups", "6", "--engine", dying.url, "--engine", living.url)
         at = line.index(engine_url)
         del line[at - 1 : at + 1]
-        process = subprocess.Popen(
-            line, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = process_of(line)
         wait_for(process, sqlite_url, "TrajectoryFinished")
         dying.cut()
         out, errors = process.communicate(timeout=240)
@@ -268,12 +283,10 @@ def test_a_rollout_kills_the_sandboxes_of_one_that_was_killed(
     tmp_path: Path, sqlite_url: str, engine_url: str
 ) -> None:
     with a_place(tmp_path, sqlite_url, engine_url) as place:
-        process = subprocess.Popen(
-            place.command("--groups", "1000", "--concurrency", "8"), cwd=ROOT, env=ENV
-        )
+        process = place.start("--groups", "1000", "--concurrency", "8")
         wait_for(process, sqlite_url, "TrajectoryFinished")
         process.kill()
-        process.wait()
+        process.communicate()
         assert place.alive() > 0
         place.run("--groups", "1", "--group-size", "2")
         assert place.alive() == 0
@@ -284,14 +297,7 @@ def test_a_rollout_without_sandboxes_ends_before_it_has_used_its_tasks_up(
     tmp_path: Path, sqlite_url: str, engine_url: str
 ) -> None:
     with a_place(tmp_path, sqlite_url, engine_url) as place:
-        process = subprocess.Popen(
-            place.command("--groups", "1000", "--concurrency", "8"),
-            cwd=ROOT,
-            env=ENV,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = place.start("--groups", "1000", "--concurrency", "8")
         wait_for(process, sqlite_url, "TrajectoryFinished")
         place.sandboxes.kill()
         out, errors = process.communicate(timeout=240)
@@ -307,17 +313,11 @@ def test_facts_that_the_log_never_took_are_told_with_their_place(
     tmp_path: Path, engine_url: str
 ) -> None:
     with a_place(tmp_path, f"sqlite:///{tmp_path}/missing/log.db", engine_url) as place:
-        done = subprocess.run(
-            place.command("--groups", "1", "--group-size", "2"),
-            cwd=ROOT,
-            env=ENV,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-    assert done.returncode == 1
-    assert f"{tmp_path / 'spool'}" in done.stderr
-    assert "rollbook drain" in done.stderr
+        process = place.start("--groups", "1", "--group-size", "2")
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert f"{tmp_path / 'spool'}" in errors
+    assert "rollbook drain" in errors
 
 
 def test_slots_are_refilled_as_the_assembler_asks(
@@ -325,18 +325,11 @@ def test_slots_are_refilled_as_the_assembler_asks(
 ) -> None:
     run = an_id("refilled run")
     with a_place(tmp_path, sqlite_url, engine_url, ["lost:p=0.08"]) as place:
-        rollout = subprocess.Popen(
-            place.command("--groups", "4", "--run-id", run, "--until-decided"),
-            cwd=ROOT,
-            env=ENV,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        rollout = place.start("--groups", "4", "--run-id", run, "--until-decided")
         wait_for(rollout, sqlite_url, "GroupOpened")
         line = [sys.executable, "-m", "api.cli", "assemble", "--run", run, "--log", sqlite_url]
         line += ["--follow", "--set", "on_infra_failure=refill", "--set", "max_refills=2"]
-        assembler = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        assembler = process_of(line)
         out, errors = rollout.communicate(timeout=280)
         assembler.send_signal(signal.SIGTERM)
         _, said = assembler.communicate(timeout=30)
@@ -377,11 +370,10 @@ def test_what_cannot_work_is_said_before_the_first_trajectory(
         if options[0] in ("--engine", "--sandboxes"):
             at = line.index(options[0])
             del line[at : at + 2]
-        done = subprocess.run(
-            [*line, *options], cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120
-        )
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+        process = process_of([*line, *options])
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert told in errors
+    assert "Traceback" not in errors
     log = Path(sqlite_url.removeprefix("sqlite:///"))
     assert not log.exists() or not of(facts_in(sqlite_url), "TrajectoryStarted")

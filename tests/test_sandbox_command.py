@@ -118,15 +118,15 @@ def test_markers_differ() -> None:
     ],
 )
 def test_commands_that_no_process_can_be_given(command: str, why: str | None) -> None:
-    said = unrunnable(command, None)
+    said = unrunnable(script(command, None, MARKER))
     assert said is None if why is None else why in (said or "")
 
 
 def test_the_longest_command_that_is_sent_does_run() -> None:
     room = MAX_ARGUMENT_BYTES - len(script("echo ", None, new_marker()))
     longest = "echo " + "x" * room
-    assert unrunnable(longest, None) is None
-    assert unrunnable(longest + "x", None) is not None
+    assert unrunnable(script(longest, None, new_marker())) is None
+    assert unrunnable(script(longest + "x", None, new_marker())) is not None
     done = bash(script(longest, None, new_marker()))
     assert done.stdout.startswith("xxx")
 

@@ -50,7 +50,8 @@ class Lab:
                 async with Sandboxes(server.settings(**settings)) as sandboxes:
                     await scene(sandboxes, server)
                 assert server.up == {}
-                assert sandboxes.pool() == PoolUse("sandbox_slots", 0, settings.get("slots", 16), 0)
+                slots = settings.get("slots", 16)
+                assert sandboxes.pools()[0] == PoolUse("sandbox_slots", 0, slots, 0)
 
         asyncio.run(main())
         assert self.recorder.close()
@@ -216,7 +217,7 @@ def test_what_could_not_be_killed_is_killed_at_the_close(lab: Lab) -> None:
         async with sandboxes.open(lab.attempt):
             pass
         assert list(server.up) == ["i1"]
-        assert sandboxes.pool().used == 0
+        assert sandboxes.pools()[0].used == 0
 
     facts = lab.play(scene)
     assert [fact.sandbox_id for fact in of(facts, "SandboxStopped")] == ["i1"]
@@ -254,9 +255,9 @@ def test_who_finds_no_slot_waits_and_is_counted(lab: Lab) -> None:
 
         async with sandboxes.open(lab.attempt):
             waiting = asyncio.create_task(second())
-            while sandboxes.pool().waiting == 0:
+            while sandboxes.pools()[0].waiting == 0:
                 await asyncio.sleep(0.01)
-            assert sandboxes.pool() == PoolUse("sandbox_slots", 1, 1, 1)
+            assert sandboxes.pools()[0] == PoolUse("sandbox_slots", 1, 1, 1)
             await asyncio.sleep(0.3)
         await waiting
 
@@ -396,12 +397,12 @@ def test_cancelling_whoever_waits_for_a_slot_leaves_the_slots_as_they_were(lab: 
     async def scene(sandboxes: Sandboxes, server: FaultyE2B) -> None:
         async with sandboxes.open(lab.attempt):
             waiting = [asyncio.create_task(a_trajectory(sandboxes, lab.attempt)) for _ in range(3)]
-            while sandboxes.pool().waiting < 3:
+            while sandboxes.pools()[0].waiting < 3:
                 await asyncio.sleep(0.01)
             waiting[0].cancel()
             waiting[1].cancel()
             await asyncio.wait(waiting[:2])
-            assert sandboxes.pool() == PoolUse("sandbox_slots", 1, 1, 1)
+            assert sandboxes.pools()[0] == PoolUse("sandbox_slots", 1, 1, 1)
         await waiting[2]
 
     lab.play(scene, slots=1)

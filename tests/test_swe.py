@@ -17,7 +17,7 @@ from producers.tasks.swe.chat import ChatTemplate
 from producers.tasks.swe.instances import read_instances
 from producers.tasks.swe.task import SweTask
 from producers.tasks.task import ToolCall, Verdict
-from producers.tasks.validation import UNRECORDED, replacement
+from producers.tasks.validation import UNRECORDED
 from tests.swe_instances import write_instances, write_smith_instance, write_tokenizer
 from tests.task_sandboxes import local_sandboxes, verdict_on, with_sandboxes, write_template
 
@@ -73,7 +73,7 @@ async def attempt(
             tokens += observation.token_ids
             if observation.done:
                 break
-        verdict = await task.verify(sandbox, partial(replacement, sandboxes, sandbox))
+        verdict = await task.verify(sandbox, partial(sandboxes.instead_of, sandbox, UNRECORDED))
         return task.chat.decode(tokens), verdict
 
 

@@ -34,7 +34,7 @@ def talk(template: ChatTemplate, turns: Sequence[tuple[str, str]]) -> tuple[str,
     wholes: list[bool] = []
     for answer, reply in turns:
         completion = template.encode(answer)
-        extension = conversation.extend(completion, reply)
+        extension = conversation.extend(completion, template.decode(completion), reply)
         wholes.append(extension.whole)
         tokens = [*([] if extension.whole else [*tokens, *completion]), *extension.token_ids]
     return template.decode(tokens), wholes
@@ -84,7 +84,7 @@ def test_what_was_sampled_is_not_tokenised_again(tmp_path: Path) -> None:
     template = a_template(tmp_path)
     conversation, _ = a_conversation(template)
     broken = [*template.encode("é")[:1], *template.encode("<|im_end|>")]  # half a character
-    extension = conversation.extend(broken, "R1")
+    extension = conversation.extend(broken, template.decode(broken), "R1")
     assert not extension.whole
     assert template.decode(extension.token_ids) == (
         "\n<|im_start|>user\nR1<|im_end|>\n<|im_start|>assistant\n"

@@ -69,7 +69,7 @@ def test_the_next_batch_is_loaded_before_it_is_asked_for(
         assert loader.next(0.05) is None
         log.append("batches", records_of(a_batch(0)))
         eventually(lambda: done == [a_batch(0).batch_id])
-        assert loader.next(0.5) is not None
+        assert loader.next(20.0) is not None
 
 
 def test_a_batch_that_cannot_be_read_stops_the_trainer(sqlite_url: str) -> None:

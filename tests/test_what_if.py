@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from api.cli import app
-from consumers.assembling.cut import places_of
 from consumers.assembling.run_state import RunState
 from consumers.assembling.settings import AssemblerSettings, BadSettings
 from consumers.folded_cuts import Moment, settings_of
@@ -23,7 +22,7 @@ from consumers.what_if_rows import Other, WhatIf
 from ledger.facts import BatchAssembled, GroupDecided, TrajectoryJudged
 from ledger.facts.lists import Stage, StopReason
 from ledger.judgement import Evidence, Peers, RulesError
-from ledger.log import EventLog
+from ledger.log import EventLog, positions_of
 from ledger.open_log import open_log
 from ledger.tokens import TurnTokens
 from tests.assembled import (
@@ -310,7 +309,7 @@ def simulated_at_desk(desk: Desk, chosen: AssemblerSettings, over: dict[str, Any
     state = RunState(RUN, chosen, Peers())
     left = list(desk.records)
     for recorded in cuts_of(desk):
-        upto = places_of(recorded.cut.positions)
+        upto = positions_of(recorded.cut.positions)
         for place, offset, at_us, told in [r for r in left if r[1] < upto.get(r[0], 0)]:
             if isinstance(told, TurnTokens):
                 state.take_tokens(place.partition, offset, at_us, told)
@@ -320,3 +319,8 @@ def simulated_at_desk(desk: Desk, chosen: AssemblerSettings, over: dict[str, Any
         left = [r for r in left if r[1] >= upto.get(r[0], 0)]
         simulation.look(Moment(recorded, state, settings_of(recorded.cut)))
     return simulation.finish(None)
+
+
+def test_a_setting_that_decides_nothing_is_refused_by_name() -> None:
+    with pytest.raises(BadSettings, match=r"vocabulary_size can't be simulated.*\(--what-if\)"):
+        parse_what_if("min_valid=2,vocabulary_size=100")

@@ -2,7 +2,7 @@
 
 Megatron's own for installations without Transformer Engine knows no packed samples and keeps a
 matrix of scores. This one runs torch's attention kernel on each sample by itself: no token sees
-another sample, no mask is built, and a sample has bit for bit the outcome that it has alone.
+another sample, no mask is built, and a sample has the outcome that it has alone.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import tensor_parallel
 
-from ledger.log import Positions, TopicPartition
+from ledger.log import Positions, positions_of
 from trainer import checkpoint_files, groups
 from trainer.checkpoint_files import CheckpointError, Found
 from trainer.model import Learner, bare
@@ -138,7 +138,7 @@ def restore(found: Found, learner: Learner, run_id: str) -> Restored:
         step=manifest["step"],
         version=manifest["policy_version"],
         batch_id=manifest["batch_id"],
-        positions=_positions(manifest["batch_positions"]),
+        positions=positions_of(manifest["batch_positions"]),
     )
     saved_at = datetime.fromisoformat(manifest["saved_at"])
     return Restored(found.folder, saved_at, progress, manifest["facts"])
@@ -263,11 +263,3 @@ def _set_random_state(state: Mapping[str, Any]) -> None:
 def _tracker() -> Any:
     """Megatron's random states beside torch's."""
     return tensor_parallel.get_cuda_rng_tracker()
-
-
-def _positions(told: Mapping[str, int]) -> Positions:
-    found: Positions = {}
-    for place, offset in told.items():
-        topic, _, partition = place.rpartition("/")
-        found[TopicPartition(cast(Any, topic), int(partition))] = offset
-    return found

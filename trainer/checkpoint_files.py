@@ -17,13 +17,14 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ledger.durable import sync
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def start(folder: Path, step: int) -> None:
 
 def seal(path: Path) -> tuple[str, dict[str, Any]]:
     """A file that was written, safe on disk: its name, and what the manifest says of it."""
-    _sync(path)
+    sync(path)
     return path.name, {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 
 
@@ -96,10 +97,10 @@ def publish(folder: Path, step: int, manifest: Mapping[str, Any]) -> Path:
     # The manifest has its own digest, or a flipped bit in a position would go unseen.
     text = json.dumps(body, sort_keys=True)
     (unnamed / MANIFEST).write_text(json.dumps({"sha256": _digest(text), "body": body}, indent=1))
-    _sync(unnamed / MANIFEST)
-    _sync(unnamed)
+    sync(unnamed / MANIFEST)
+    sync(unnamed)
     unnamed.rename(whole)
-    _sync(folder)
+    sync(folder)
     return whole
 
 
@@ -117,7 +118,7 @@ def newest(folder: Path) -> Found | None:
             with suppress(FileNotFoundError):
                 shutil.rmtree(aside)
             each.rename(aside)
-            _sync(folder)
+            sync(folder)
     if checkpoints or any(folder.glob(f"damaged-{_PREFIX}*")):
         raise CheckpointError(f"every checkpoint in {folder} is damaged")
     return None
@@ -164,11 +165,3 @@ def _digest(text: str) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Bucket = Sequence[tuple[str, Tensor]]
-Named = Iterable[tuple[str, Tensor]]
 
 
 def buckets(
@@ -85,7 +84,13 @@ class Broadcast:
         target, line = keeper.target, None
         try:
             state = None if target is None else await keeper.look(target)
-            if target and state and state.ready and state.version != str(target.version):
+            if (
+                target
+                and state
+                and state.ready
+                and state.version != str(target.version)
+                and await keeper.takes(state, target)
+            ):
                 ranks = await keeper.engine.group_ranks()
                 if ranks is not None:
                     pause = await keeper.hold(self._settings.pause)

@@ -90,6 +90,8 @@ class EngineKeeper:
                 if not told_done:  # it was done after we gave up waiting
                     self.tell_done(target, WeightMethod.DISK, None, None)
                 return True
+            if not await self.takes(state, target):
+                return False
             # One that was away may be in use already; so it is paused, even where an update
             # otherwise waits for running requests.
             mode = self._settings.pause
@@ -103,14 +105,22 @@ class EngineKeeper:
             return await self.load_held(target, pause, go_on=state.ready)
 
     async def look(self, target: Target) -> EngineState | None:
-        """Its state, once it is known to take the target; else why it can't is recorded."""
+        """Its state; null when it tells none, which is recorded."""
         try:
-            state = await self.engine.look()
-            await asyncio.to_thread(check_fits, state, target, self._settings.engine_config)
-        except (EngineError, WrongCheckpoint, UnsupportedModel, OSError) as error:
+            return await self.engine.look()
+        except EngineError as error:
             self.tell_failure(target, error)
             return None
-        return state
+
+    async def takes(self, state: EngineState, target: Target) -> bool:
+        """Whether the target is of its model; why not is recorded. Asked before anything is sent,
+        and only then: it opens every tensor of the checkpoint."""
+        try:
+            await asyncio.to_thread(check_fits, state, target, self._settings.engine_config)
+        except (WrongCheckpoint, UnsupportedModel, OSError) as error:
+            self.tell_failure(target, error)
+            return False
+        return True
 
     async def hold(self, mode: PauseMode) -> Pause:
         """Pauses it. Raises EngineError."""

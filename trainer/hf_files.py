@@ -7,7 +7,6 @@ reader sees all of it or none, whenever the writer is killed.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ledger.durable import sync
 from trainer.architecture import ModelConfig, UnsupportedModel, read_config, to_hf
 from trainer.layouts import Shape, weights
 
@@ -111,9 +111,9 @@ def write(
     check(partial, config)
     _check_config(partial, config)
     for path in [*partial.iterdir(), partial]:
-        _sync(path)
+        sync(path)
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
@@ -177,11 +177,3 @@ def _told(what: str, names: list[str]) -> list[str]:
         return []
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return [f"{what}: {', '.join(names[:_NAMED])}{more}"]
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

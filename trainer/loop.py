@@ -14,7 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from trainer.checkpoint import Progress
 from trainer.desk import Desk, Job
 from trainer.loss_settings import OldPolicy
 from trainer.model import Learner
-from trainer.packing import MicroBatch, pack, plan
+from trainer.packing import MicroBatch, pack, padded, plan
 from trainer.step import StepRefused, StepResult, Work, gradients, score, update
 from trainer.step_clock import StepClock
 from trainer.training_settings import TrainingSettings
@@ -104,7 +103,7 @@ class Trainer:
     def run(self, last_step: int, stopped: Callable[[], bool]) -> None:
         """Brings the weights as they are to the engines, then trains until `last_step` is done or
         `stopped` says so on rank 0: the step that runs is finished, and saved."""
-        self._clock = StepClock(torch.cuda.synchronize)
+        self._clock = StepClock(torch.cuda.synchronize)  # what came before is start-up, no step
         self._publish_again()
         while self.progress.step < last_step and (job := self._next_job(stopped)) is not None:
             if (job.step or 0) > last_step:
@@ -219,7 +218,7 @@ class Trainer:
         split = plan(lengths, self._budget, data.size())
         batches = [pack(job.samples, each, pad_to) for each in split[data.rank()]]
         computed = [
-            pad_to * max(1, math.ceil(sum(lengths[number] for number in each) / pad_to))
+            padded(sum(lengths[number] for number in each), pad_to)
             for rank in split
             for each in rank
         ]

@@ -109,7 +109,7 @@ def policy_loss(scores: Scores, settings: LossSettings) -> BatchLoss:
     and `scores` doesn't have.
     """
     old = old_logprobs(scores, settings.old_policy)
-    log_ratio = _log_ratio(scores.current, old, scores.mask)
+    log_ratio = bounded_log_ratio(scores.current, old, scores.mask)
     if settings.ratio is RatioLevel.SEQUENCE:
         log_ratio = sequence_log_ratio(log_ratio, scores)
     ratio = log_ratio.exp()
@@ -170,7 +170,7 @@ def correct(old: Tensor, scores: Scores, settings: LossSettings) -> Correction:
     the Training-Inference Mismatch" (masked importance sampling), here by the geometric mean of
     their tokens' ratios, which unlike their product doesn't depend on length.
     """
-    log_ratio = _log_ratio(old, scores.rollout, scores.mask).detach()
+    log_ratio = bounded_log_ratio(old, scores.rollout, scores.mask).detach()
     ratio = log_ratio.exp()
     weights, truncated = torch.ones_like(ratio), torch.zeros_like(scores.mask)
     if settings.truncate_at is not None:
@@ -195,7 +195,7 @@ def kl_to_reference(scores: Scores) -> Tensor:
     """
     if scores.reference is None:
         raise ValueError("kl_coef needs the reference's logprobs of every micro-batch")
-    return k3(_log_ratio(scores.reference, scores.current, scores.mask))
+    return k3(bounded_log_ratio(scores.reference, scores.current, scores.mask))
 
 
 def k3(log_ratio: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ def aggregate(losses: Tensor, scores: Scores, settings: LossSettings) -> tuple[T
     return (kept * weights[scores.samples]).sum(), (lengths > 0).sum()
 
 
-def _log_ratio(above: Tensor, below: Tensor, mask: Tensor) -> Tensor:
+def bounded_log_ratio(above: Tensor, below: Tensor, mask: Tensor) -> Tensor:
     """(n,) log(above / below), 0 where the mask is off: what is there may be infinite, and
     infinity times 0 would make the whole loss nan."""
     return torch.where(mask, above - below, 0.0).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX)

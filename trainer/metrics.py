@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from trainer.loss import BatchLoss, Scores, k3
+from trainer.loss import BatchLoss, Scores, bounded_log_ratio, k3
 from trainer.loss_settings import LossSettings, Objective
 
 LAG_BUCKETS = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "4_7": (4, 7), "8_up": (8, 2**31)}
@@ -43,7 +43,7 @@ def measure(
     if settings.objective is Objective.POLICY:
         sums |= _clip_sums(scores, result, settings)
         sums |= _correction_sums(scores, result)
-        sums |= _lag_sums(result.old - scores.rollout, lag, scores.mask)
+        sums |= _lag_sums(result.old, scores.rollout, lag, scores.mask)
     return {name: torch.as_tensor(value).double() for name, value in sums.items()}
 
 
@@ -110,14 +110,15 @@ def _clip_sums(scores: Scores, result: BatchLoss, settings: LossSettings) -> dic
     mask, ratio = scores.mask, result.ratio
     up, down = mask & (scores.advantages > 0), mask & (scores.advantages < 0)
     sums = {
-        "kl_old": _sum(k3((scores.current - result.old).clamp(-20, 20)), mask),
+        "kl_old": _sum(k3(bounded_log_ratio(scores.current, result.old, mask)), mask),
         "clipped_low": (down & (ratio < 1 - settings.clip_low)).sum(),
         "clipped_high": (up & (ratio > 1 + settings.clip_high)).sum(),
     }
     if settings.dual_clip is not None:
         sums["clipped_dual"] = (down & (ratio > settings.dual_clip)).sum()
     if scores.reference is not None:
-        sums["kl_reference"] = _sum(k3((scores.reference - scores.current).clamp(-20, 20)), mask)
+        ratios = bounded_log_ratio(scores.reference, scores.current, mask)
+        sums["kl_reference"] = _sum(k3(ratios), mask)
     return sums
 
 
@@ -137,8 +138,9 @@ def _correction_sums(scores: Scores, result: BatchLoss) -> dict[str, Tensor]:
     return sums
 
 
-def _lag_sums(difference: Tensor, lag: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def _lag_sums(old: Tensor, rollout: Tensor, lag: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Tokens and differences of logprobs, old - rollout, by lag."""
+    difference = old - rollout
     known = mask & (lag >= 0)
     sums = {"lag": _sum(lag, known), "tokens_lag_known": known.sum()}
     for bucket, (low, high) in LAG_BUCKETS.items():
@@ -147,7 +149,7 @@ def _lag_sums(difference: Tensor, lag: Tensor, mask: Tensor) -> dict[str, Tensor
         sums[f"difference_lag_{bucket}"] = _sum(difference.abs(), inside)
     fresh = mask & (lag == 0)
     sums["bias_lag_0"] = _sum(difference, fresh)
-    sums["kl_rollout_lag_0"] = _sum(k3(difference.clamp(-20, 20)), fresh)
+    sums["kl_rollout_lag_0"] = _sum(k3(bounded_log_ratio(old, rollout, fresh)), fresh)
     sums["max_logprob_difference"] = torch.where(fresh, difference.abs(), 0.0).amax()
     return sums
 

@@ -116,12 +116,17 @@ def plan(lengths: Sequence[int], tokens_max: int, ranks: int = 1) -> list[list[l
     return [bins[rank::ranks] for rank in range(ranks)]
 
 
+def padded(count: int, pad_to: int) -> int:
+    """Tokens that a micro-batch of `count` is computed as: the next multiple, and never none."""
+    return pad_to * max(1, ceil(count / pad_to))
+
+
 def pack(samples: Sequence[Sample], members: Sequence[int], pad_to: int = 1) -> MicroBatch:
     """The samples with these numbers as one micro-batch, of a multiple of `pad_to` tokens."""
     chosen = [samples[number] for number in members]
     lengths = [len(sample.token_ids) for sample in chosen]
     count = sum(lengths)
-    padding = -count % pad_to if count else pad_to
+    padding = padded(count, pad_to) - count
     spans = (*lengths, padding) if padding else tuple(lengths)
     ends = torch.tensor(spans).cumsum(0) - 1
     places = torch.arange(len(chosen)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))

@@ -84,10 +84,9 @@ class Publisher:
         recorder, or it raises ValueError. Inside `trainer.ranks.started`."""
         self._settings = settings
         self._folder = folder.resolve()
-        self._first = dist.get_rank() == 0
         self._recorder = recorder
         self._fleet: Fleet | None = None
-        if self._first:
+        if dist.get_rank() == 0:
             if recorder is None:
                 raise ValueError("rank 0 must have a recorder, got none")
             self._fleet = Fleet(settings, recorder)
@@ -118,7 +117,7 @@ class Publisher:
             bare(learner.model), learner.config, folder, companions=self._settings.companions
         )
         publish_s = time.monotonic() - began
-        if self._recorder is not None and self._first:
+        if self._fleet is not None and self._recorder is not None:
             self._recorder.weights_published(
                 policy_version=version,
                 method=self._settings.method,
@@ -195,15 +194,14 @@ class Publisher:
     def _agree(self, check: Callable[[], None]) -> None:
         """Raises on every rank what rank 0's check raises: else the others would wait for it in a
         collective."""
-        found: list[Exception | None] = [None]
-        if self._first:
+        found: Exception | None = None
+        if self._fleet is not None:
             try:
                 check()
             except (ValueError, OSError) as error:
-                found = [error]
-        dist.broadcast_object_list(found, src=0)
-        if found[0] is not None:
-            raise found[0]
+                found = error
+        if (error := groups.agreed(found)) is not None:
+            raise error
 
     def _check(self, version: int, config: ModelConfig) -> None:
         newest = self.newest

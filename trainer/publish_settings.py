@@ -26,7 +26,7 @@ class PublishSettings:
     """Exported versions that are kept, the newest among them."""
     limit_s: float = 180.0
     """Most seconds of one call that brings an engine weights. A publication takes at most about
-    twice that and three minutes, which must be below `trainer.ranks.COLLECTIVE_LIMIT`."""
+    twice that and three minutes; keep that below `trainer.ranks.COLLECTIVE_LIMIT`."""
     look_every_s: float = 1.0
     """Seconds between looks at each engine: how long one that is back may serve what it started
     with before it is paused and brought up to date."""

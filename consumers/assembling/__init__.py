@@ -6,13 +6,13 @@
     run_state.py     the fold of one run's facts: groups, queue, batches, leases
     group_state.py   the fold of one group's facts
     token_index.py   payload digest -> where it lies in topic `tokens`
-    leases.py        which producers live; versions.py, steps.py: policy versions, groups by step
+    leases.py        which producers live; timers.py: when to look again at which group
+    versions.py      policy versions; steps.py: groups by step
     context.py       what a decision depends on, and what it can say
     decide.py        group state -> hold, or close it; members.py: who votes, what becomes of it
     batching.py      queue of decided groups -> the next batch, and what is dropped
     plan.py          run state -> what to append at one cut; publish.py: that as facts
     low_water.py     where a restart has to read from
-    dispositions.py  what each slot has come to
 
 `consumers/assembler.py` does the reading and appending, `consumers/batches.py` packs a batch, and
 `consumers/replay_batches.py` decides again at the recorded cuts.

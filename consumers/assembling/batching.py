@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import NamedTuple
 from consumers.assembling.context import Versions
 from consumers.assembling.group_state import GroupState
 from consumers.assembling.members import outdated
-from consumers.assembling.settings import AssemblerSettings, Mode, OverSampling
+from consumers.assembling.settings import AssemblerSettings, Mode, OverSampling, sha256_of
 from ledger.facts import GroupDecided
 from ledger.facts.lists import DropReason
 
@@ -96,7 +95,7 @@ class NextBatch:
             ],
         }
         text = json.dumps(content, separators=(",", ":"), sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256_of(text)
 
 
 @dataclass(frozen=True, slots=True)

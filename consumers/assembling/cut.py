@@ -86,14 +86,3 @@ def cut_of(
         configuration=settings.canonical,
         configuration_sha256=settings.sha256,
     )
-
-
-def places_of(positions: Mapping[str, int]) -> dict[TopicPartition, int]:
-    """`{"events/0": 12}` as positions. Raises ValueError."""
-    found: dict[TopicPartition, int] = {}
-    for place, offset in positions.items():
-        topic, _, partition = place.rpartition("/")
-        if topic not in ("events", "tokens", "batches") or not partition.isdigit():
-            raise ValueError(f"a place must be like events/0, got {place!r}")
-        found[TopicPartition(topic, int(partition))] = offset
-    return found

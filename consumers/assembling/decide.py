@@ -1,4 +1,5 @@
-"""One group, now: hold it, or say who votes and what becomes of it. Pure.
+"""One group, now: hold it, or say who votes and what becomes of it. Pure, but for
+`GroupState.whole`, which remembers.
 
 A group is decided once each slot is settled, or at its deadline. A slot is settled when every
 attempt in it has ended and is complete by the counts that `trajectory_finished` declares and by
@@ -46,7 +47,7 @@ def decide(group: GroupState, tokens: TokenIndex, context: Context) -> Verdict |
         return Hold()
     if (detail := problem_of(group, context)) is not None:
         return refused(group, detail)
-    due = group.first_log_time_us + int(context.settings.group_deadline_s * 1e6)
+    due = context.settings.deadline_us(group.first_log_time_us)
     overdue = context.now.settled and context.now.us >= due
     slots = group.in_slots()
     settled = [overdue or _settled(group, slot, tokens, context) for slot in slots]

@@ -6,8 +6,6 @@ so long that its groups are not waited for any more. What it had spooled comes l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from consumers.assembling.cut import Now
 
 
@@ -19,6 +17,7 @@ class Leases:
         """Incarnation -> log time of its last record, microseconds since the epoch."""
         self._closed: set[str] = set()
         self._groups: dict[str, set[str]] = {}
+        self._holders: dict[str, list[str]] = {}
         self._told: set[str] = set()
 
     def seen(self, incarnation: str, log_time_us: int, group_id: str | None = None) -> None:
@@ -26,20 +25,22 @@ class Leases:
         if log_time_us > self.last_seen_us.get(incarnation, -1):
             self.last_seen_us[incarnation] = log_time_us
         if group_id is not None:
-            self._groups.setdefault(incarnation, set()).add(group_id)
+            held = self._groups.setdefault(incarnation, set())
+            if group_id not in held:
+                held.add(group_id)
+                self._holders.setdefault(group_id, []).append(incarnation)
 
     def closed(self, incarnation: str) -> None:
         """It ended in good order; nothing of it is to come."""
         self._closed.add(incarnation)
 
-    def release(self, group_id: str, incarnations: Iterable[str]) -> None:
-        """A group is closed."""
-        for incarnation in incarnations:
-            held = self._groups.get(incarnation)
-            if held is not None:
-                held.discard(group_id)
-                if not held:
-                    del self._groups[incarnation]
+    def release(self, group_id: str) -> None:
+        """A group is closed: nobody holds it any more, those who only judged it included."""
+        for incarnation in self._holders.pop(group_id, ()):
+            held = self._groups[incarnation]
+            held.discard(group_id)
+            if not held:
+                del self._groups[incarnation]
 
     def silent(self, now: Now, lease_s: float) -> frozenset[str]:
         """Those that hold groups and are dead. Nobody, as long as time ends nothing."""

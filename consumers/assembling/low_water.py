@@ -18,10 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from consumers.assembling.cut import places_of
 from ledger.avro import DecodeError, decode, writer_schema_of
 from ledger.facts import BatchAssembled
-from ledger.log import EventLog, Positions, TopicPartition
+from ledger.log import EventLog, Positions, TopicPartition, positions_of
 
 EVIDENCE_US = 120 * 1_000_000
 """How far back other groups' facts matter to judgement."""
@@ -133,7 +132,7 @@ def find_low_water(
         since = {place: max(start[place], min(at[place], upto[place])) for place in upto}
         if (found := _newest_batch(log, run_id, since, upto)) is not None:
             # Payloads may have been archived and removed since; facts never are.
-            low, first = places_of(found.low_water), log.start_positions("tokens")
+            low, first = positions_of(found.low_water), log.start_positions("tokens")
             return start | low | {at: max(low.get(at, 0), first[at]) for at in first}, found
         upto, window_us = since, window_us * WINDOW_GROWTH
     return start | log.start_positions("tokens"), None

@@ -1,4 +1,5 @@
-"""Run state -> what to append now. Pure: looking doesn't change the state.
+"""Run state -> what to append now. Pure, but for `GroupState.whole`, which remembers: looking
+doesn't change the state.
 
 Invariants:
 
@@ -9,7 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -47,6 +47,8 @@ class Plan:
     """Groups that nobody opened before their deadline: forgotten, and nothing is recorded."""
     seen: list[str] = field(default_factory=list[str])
     """Groups that need no second look before something new comes."""
+    unseen: list[str] = field(default_factory=list[str])
+    """Groups that are due by the clock, and that the cut had no room to look at."""
     pending: list[str] = field(default_factory=list[str])
     """Groups that are complete, and that there is no room for."""
     timers: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
@@ -86,12 +88,15 @@ def plan(state: RunState, context: Context, due: Iterable[str] = ()) -> Plan:
     found, timed, room = Plan(), set(due), state.room
     sync = state.settings.mode is Mode.SYNC
     waiting = state.pending if room > 0 or sync else ()
-    for group_id in dict.fromkeys((*waiting, *state.touched, *sorted(timed))):
+    order = list(dict.fromkeys((*waiting, *state.touched, *sorted(timed))))
+    for place, group_id in enumerate(order):
         if len(found.verdicts) >= DECISIONS_MAX:
+            found.unseen = [each for each in order[place:] if each in timed]
             break
         group = state.groups.get(group_id)
         if group is None or group.opened is None:
-            if group_id in timed and (group is None or _overdue(group, context)):
+            overdue = context.now.settled and (group is None or _overdue(group, context))
+            if group_id in timed and overdue:
                 found.unknown.append(group_id)
             found.seen.append(group_id)
             continue
@@ -114,13 +119,14 @@ def plan(state: RunState, context: Context, due: Iterable[str] = ()) -> Plan:
             found.seen.append(group_id)
         else:
             found.pending.append(group_id)
-    _plan_batch(state, context, found)
+    found.batch, found.dropped = queue_at(state, context)
+    if found.batch is not None:
+        found.dropped += [Dropped(each, DropReason.OVER_SAMPLED) for each in found.batch.surplus]
     return found
 
 
 def _overdue(group: GroupState, context: Context) -> bool:
-    deadline_us = group.first_log_time_us + int(context.settings.group_deadline_s * 1e6)
-    return context.now.us >= deadline_us
+    return context.now.us >= context.settings.deadline_us(group.first_log_time_us)
 
 
 def _due_next(group: GroupState, last_step: int) -> bool:
@@ -130,16 +136,14 @@ def _due_next(group: GroupState, last_step: int) -> bool:
     return step is not None and step <= last_step + 1
 
 
-def _plan_batch(state: RunState, context: Context, found: Plan) -> None:
-    queue = sorted(state.queue.values(), key=_order)
-    found.dropped = outdated_in(queue, context.policy_version, context.orphaned, state.settings)
-    gone = {each.queued.group.group_id for each in found.dropped}
+def queue_at(state: RunState, context: Context) -> tuple[NextBatch | None, list[Dropped]]:
+    """The batch that is next, and what leaves the queue before it as unfit for training."""
+    queue, settings = sorted(state.queue.values(), key=_order), context.settings
+    dropped = outdated_in(queue, context.policy_version, context.orphaned, settings)
+    gone = {each.queued.group.group_id for each in dropped}
     left = [each for each in queue if each.group.group_id not in gone]
-    found.batch = next_batch(
-        left, state.steps.last, len(state.untaken), state.steps.counts, state.settings
-    )
-    if found.batch is not None:
-        found.dropped += [Dropped(each, DropReason.OVER_SAMPLED) for each in found.batch.surplus]
+    untaken, counts = len(state.untaken), state.steps.counts
+    return next_batch(left, state.steps.last, untaken, counts, settings), dropped
 
 
 def _order(queued: Queued) -> tuple[object, str]:
@@ -166,8 +170,9 @@ def looked(state: RunState, found: Plan) -> None:
     for group_id in found.pending:
         state.touched.pop(group_id, None)
         state.pending[group_id] = None
-    for timer in found.timers:
-        heapq.heappush(state.timers, timer)
+    state.timers.due_again(found.unseen)
+    for again_at_us, group_id in found.timers:
+        state.timers.look(again_at_us, group_id)
     for group, verdict in found.verdicts:
         state.problems += [verdict.detail] if verdict.detail else group.strays()
     for group_id in found.unknown:

@@ -26,7 +26,7 @@ from ledger.wire.encoder import Draft
 _IDS = uuid.UUID("0b8e7c8a-6f0d-5d0e-9a39-3f6f1c1f7d11")
 """Namespace of the ids of decisions and batches."""
 
-_NO_ALGORITHM = "none"
+NO_ALGORITHM = "none"
 """In evaluations nobody gets an advantage."""
 
 _SAID = ("outcome", "cause_stage", "cause_class", "blame", "trainable", "errors", "evidence")
@@ -78,7 +78,7 @@ def _says_the_same(recorded: TrajectoryJudged, fields: dict[str, Any]) -> bool:
     return all(getattr(recorded, name) == fields[name] for name in _SAID)
 
 
-def _draft(run_id: str, cut: Cut, name: str, about: object, /, **fields: Any) -> Draft:
+def derived_draft(run_id: str, cut: Cut, name: str, about: object, /, **fields: Any) -> Draft:
     """A fact derived at a cut; `about` makes its id."""
     envelope = {
         "event_id": derived_id(name, about),
@@ -92,8 +92,8 @@ def _draft(run_id: str, cut: Cut, name: str, about: object, /, **fields: Any) ->
 def _refill(state: RunState, group: GroupState, refill: Refill, cut: Cut) -> Draft:
     attempt, opened = refill.judged.attempt, group.opened
     assert opened is not None
-    deadline_us = group.first_log_time_us + int(state.settings.group_deadline_s * 1e6)
-    return _draft(
+    deadline_us = state.settings.deadline_us(group.first_log_time_us)
+    return derived_draft(
         state.run_id,
         cut,
         "refill_requested",
@@ -110,7 +110,7 @@ def _refill(state: RunState, group: GroupState, refill: Refill, cut: Cut) -> Dra
 
 def _decision(state: RunState, group: GroupState, verdict: Verdict, cut: Cut) -> Draft:
     training = state.kind is RunKind.TRAIN
-    return _draft(
+    return derived_draft(
         state.run_id,
         cut,
         "group_decided",
@@ -122,7 +122,7 @@ def _decision(state: RunState, group: GroupState, verdict: Verdict, cut: Cut) ->
         members=list(verdict.members),
         mean=verdict.mean,
         std=verdict.std,
-        algorithm=state.settings.algorithm.value if training else _NO_ALGORITHM,
+        algorithm=state.settings.algorithm.value if training else NO_ALGORITHM,
         cut=cut,
     )
 
@@ -130,7 +130,7 @@ def _decision(state: RunState, group: GroupState, verdict: Verdict, cut: Cut) ->
 def _dropped(dropped: Dropped, cut: Cut) -> Draft:
     """A queued group's second and last decision. Who votes stays as it was decided."""
     before = dropped.queued.decided
-    return _draft(
+    return derived_draft(
         before.run_id,
         cut,
         "group_decided",
@@ -151,7 +151,7 @@ def _assembled(state: RunState, batch: NextBatch, cut: Cut, low_water: Positions
     sha256 = batch.sha256(cut.configuration_sha256)
     batch_id = batch_id_of(state.run_id, sha256)
     lag_min, lag_max = batch.lags(cut.policy_version)
-    return _draft(
+    return derived_draft(
         state.run_id,
         cut,
         "batch_assembled",

@@ -4,14 +4,14 @@ Invariants:
 
 1. The state changes by what is read from the log and by nothing else; what the assembler itself
    recorded counts once it is read back. So living through a run and reading it again after a
-   restart are the same thing, and a recorded decision is never taken twice.
+   restart are the same thing, and a recorded decision is never taken twice. The exception: groups
+   that nobody opened are closed by the clock (`plan.looked`), of which nothing is recorded.
 2. What comes about a group that is closed is late: it changes nothing.
 3. Work for one fact doesn't grow with the number of open groups.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +24,7 @@ from consumers.assembling.low_water import Assembled, LowWater
 from consumers.assembling.members import versions_of
 from consumers.assembling.settings import AssemblerSettings
 from consumers.assembling.steps import Steps
+from consumers.assembling.timers import Timers
 from consumers.assembling.token_index import TokenIndex
 from consumers.assembling.versions import PolicyVersions
 from ledger.attempt import BadFact
@@ -80,10 +81,7 @@ class RunState:
         """Groups to look at, in the order in which something happened to them."""
         self.pending: dict[str, None] = {}
         """Groups that are complete and wait for room, in order."""
-        self.timers: list[tuple[int, str]] = []
-        """Heap of (time by the log's clock in microseconds, group to look at then)."""
-        self.deadlines: list[tuple[int, str]] = []
-        """The same for deadlines, which count only while time may end something."""
+        self.timers = Timers()
         self.problems: list[str] = []
         """What was refused since this was last emptied: value, rule and place."""
         self.late = 0
@@ -147,10 +145,7 @@ class RunState:
         while len(self._closed) > CLOSED_KEPT:
             self._closed.popitem(last=False)
         if group is not None:
-            writers = {each for those in group.writers.values() for each in those}
-            if group.opened is not None:
-                writers.add(group.opened.incarnation)
-            self.leases.release(group_id, writers)
+            self.leases.release(group_id)
             self._release(group)
         elif payload is not None:
             self.low_water.release(group_id, payload[0])
@@ -222,8 +217,7 @@ class RunState:
             self.low_water.release(group.group_id, group.partition)
 
     def _look_at_deadline(self, group_id: str, since_us: int) -> None:
-        deadline_us = since_us + int(self.settings.group_deadline_s * 1e6)
-        heapq.heappush(self.deadlines, (deadline_us, group_id))
+        self.timers.deadline(self.settings.deadline_us(since_us), group_id)
 
     def resume(self, newest: BatchAssembled) -> None:
         """What the newest batch says of all that came before it."""
@@ -251,13 +245,8 @@ class RunState:
             batch.taken = True
 
     def due(self, now: Now) -> list[str]:
-        """Groups to look at because it is time, taken off the heaps."""
-        found: list[str] = []
-        heaps = (self.timers, self.deadlines) if now.settled else (self.timers,)
-        for heap in heaps:
-            while heap and heap[0][0] <= now.us:
-                found.append(heapq.heappop(heap)[1])
-        return found
+        """Groups to look at because it is time. Closed ones need no look."""
+        return [each for each in self.timers.due(now) if each not in self._closed]
 
     def forget_evidence(self) -> None:
         """Drop what is too old to say anything about attempts that are open."""

@@ -18,6 +18,11 @@ from typing import Any, get_type_hints
 from consumers.advantages import Algorithm
 
 
+def sha256_of(text: str) -> str:
+    """Hex digest of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 class Mode(StrEnum):
     """How rollouts and training take turns."""
 
@@ -149,6 +154,11 @@ class AssemblerSettings:
         """Fewest votes in a group of `size` slots; at least 2, since one vote has no std."""
         return max(2, -(-size // 2)) if self.min_valid is None else self.min_valid
 
+    def deadline_us(self, first_us: int) -> int:
+        """When a group has to be decided, whose first record has this log time. Microseconds since
+        the epoch."""
+        return first_us + int(self.group_deadline_s * 1e6)
+
     @property
     def staleness_bound(self) -> int:
         """Most versions that a token may be behind."""
@@ -176,7 +186,7 @@ class AssemblerSettings:
     @cached_property
     def sha256(self) -> str:
         """Hex digest of the canonical JSON."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
+        return sha256_of(self.canonical)
 
 
 def _typed(name: str, kind: Any, value: Any) -> Any:

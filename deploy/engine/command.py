@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.ports import HOST
+
 CPU_SUPPORT = Path(__file__).parent / "cpu"
-HOST = "127.0.0.1"
 ALWAYS = (
     "--skip-tokenizer-init",  # token in, token out
     "--enable-metrics",  # without it no request's queue time is told

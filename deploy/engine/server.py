@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -27,8 +26,9 @@ import urllib.request
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from deploy import state_file
 from deploy.engine.command import EngineSettings, command, environment
 from deploy.engine.install import EngineServerError, has_gpu
 from deploy.ports import HOST, free_port, is_free
@@ -121,7 +121,7 @@ class EngineServer:
     def status(self) -> EngineStatus:
         """Whether it runs, and where."""
         running = self._runs()
-        state = self._read_state()
+        state = state_file.read(self.data_dir)
         model = state.get("model_path")
         return EngineStatus(
             running=running,
@@ -135,7 +135,8 @@ class EngineServer:
     def _spawn(self, lock: IO[bytes], gpu: bool) -> None:
         model = self._checked_model()
         port = self._pick_port()
-        self._write_state({"port": port})  # from now on the old pid may not be signalled
+        state = {"port": port}
+        state_file.write(self.data_dir, state)  # from now on the old pid may not be signalled
         kernels = importlib.util.find_spec("sgl_kernel") is not None
         line = command(model, port, self.settings, gpu)
         mode = "detached" if self.detached else "attached"
@@ -154,7 +155,8 @@ class EngineServer:
             )
         if stdin is not None:
             os.close(stdin)
-        self._write_state({"port": port, "pid": self._child.pid, "model_path": str(model)})
+        started = {"pid": self._child.pid, "model_path": str(model)}
+        state_file.write(self.data_dir, state | started)
 
     def _untie(self) -> None:
         if self._tie is not None:
@@ -174,7 +176,7 @@ class EngineServer:
         return self.model_path
 
     def _check_same_model(self) -> None:
-        running = self._read_state().get("model_path")
+        running = state_file.read(self.data_dir).get("model_path")
         if self.model_path is not None and running not in (None, str(self.model_path)):
             raise EngineServerError(
                 f"the server in {self.data_dir} runs on {running}, not on {self.model_path}:"
@@ -189,7 +191,7 @@ class EngineServer:
                     f" port ({self.data_dir})"
                 )
             return self.port
-        kept = self._read_state().get("port")
+        kept = state_file.read(self.data_dir).get("port")
         return kept if kept is not None and is_free(kept) else free_port()
 
     def _wait_ready(self, offset: int, timeout_s: float) -> None:
@@ -214,7 +216,7 @@ class EngineServer:
         return False
 
     def _url(self) -> str | None:
-        port = self._read_state().get("port")
+        port = state_file.read(self.data_dir).get("port")
         return f"http://{HOST}:{port}" if port else None
 
     @contextlib.contextmanager
@@ -248,22 +250,12 @@ class EngineServer:
         deadline = time.monotonic() + timeout_s
         signalled = False
         while self._runs() and time.monotonic() < deadline:
-            pid = self._read_state().get("pid")
+            pid = state_file.read(self.data_dir).get("pid")
             if pid is not None and not signalled:
                 with contextlib.suppress(ProcessLookupError):
                     (os.killpg if number is signal.SIGKILL else os.kill)(pid, number)
                 signalled = True
             time.sleep(0.02)
-
-    def _read_state(self) -> dict[str, Any]:
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            return json.loads((self.data_dir / "state.json").read_text())
-        return {}
-
-    def _write_state(self, state: dict[str, Any]) -> None:
-        new = self.data_dir / "state.json.new"
-        new.write_text(json.dumps(state, indent=2) + "\n")
-        new.rename(self.data_dir / "state.json")
 
     def _log_tail(self, offset: int) -> str:
         with self.log_file.open("rb") as log:

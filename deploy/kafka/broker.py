@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -32,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploy import state_file
 from deploy.kafka import jars
 from deploy.kafka.jars import BrokerError
 from deploy.ports import HOST, free_port, is_free
@@ -87,7 +87,7 @@ class Broker:
                 offset = self.log_file.stat().st_size if self.log_file.exists() else 0
                 self._spawn(java, libs, state)
             else:
-                state, offset = self._read_state(), 0
+                state, offset = state_file.read(self.data_dir), 0
             self._wait_ready(state["port"], offset, timeout_s)
         return f"{HOST}:{state['port']}"
 
@@ -102,7 +102,7 @@ class Broker:
 
     def status(self) -> BrokerStatus:
         """Whether it runs, and where."""
-        state = self._read_state()
+        state = state_file.read(self.data_dir)
         pid = self._pid()
         return BrokerStatus(
             running=pid is not None,
@@ -121,26 +121,16 @@ class Broker:
     def _properties(self) -> Path:
         return self.data_dir / "server.properties"
 
-    def _read_state(self) -> dict[str, Any]:
-        with contextlib.suppress(FileNotFoundError):
-            return json.loads((self.data_dir / "state.json").read_text())
-        return {}
-
-    def _write_state(self, state: dict[str, Any]) -> None:
-        new = self.data_dir / "state.json.new"
-        new.write_text(json.dumps(state, indent=2) + "\n")
-        new.rename(self.data_dir / "state.json")
-
     def _pid(self) -> int | None:
         """The broker's pid while it runs."""
-        pid = self._read_state().get("pid")
+        pid = state_file.read(self.data_dir).get("pid")
         if self._child is not None and self._child.pid == pid:  # just born, it has no command line
             return pid if self._child.poll() is None else None
         return pid if pid and str(self._properties) in command_line(pid) else None
 
     def _prepare(self, java: str, libs: Path) -> dict[str, Any]:
         """Ports, properties, and for a new directory the format; returns the state."""
-        state = self._read_state()
+        state = state_file.read(self.data_dir)
         port = self.port or state.get("port") or free_port()
         deadline = time.monotonic() + (PORT_TIMEOUT_S if state else 0)
         while not is_free(port):  # a killed broker's sockets close a moment after its end
@@ -149,7 +139,7 @@ class Broker:
                 continue
             raise BrokerError(
                 f"port {port} of the broker in {self.data_dir} is taken by another process:"
-                f" end that one, or give another port (state: {self.data_dir / 'state.json'})"
+                f" end that one, or give another port (state: {self.data_dir / state_file.NAME})"
             )
         if not state:
             state["cluster_id"] = new_cluster_id()
@@ -157,7 +147,7 @@ class Broker:
         self._write_properties(port, free_port(other_than=port))
         if not (self.data_dir / "data" / "meta.properties").exists():
             self._format(java, libs, state["cluster_id"])
-        self._write_state(state)
+        state_file.write(self.data_dir, state)
         return state
 
     def _write_properties(self, port: int, controller_port: int) -> None:
@@ -192,7 +182,7 @@ class Broker:
                 cwd=self.data_dir,
                 start_new_session=True,  # a Ctrl-C for the terminal's group is not for the broker
             )
-        self._write_state({**state, "pid": self._child.pid})
+        state_file.write(self.data_dir, {**state, "pid": self._child.pid})
 
     def _wait_ready(self, port: int, log_offset: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ledger.attempt import Attempt, happened
+from ledger.attempt import BEFORE_THE_POLICY, Attempt, happened
 from ledger.facts import (
     Fact,
     RewardAssigned,
@@ -25,7 +25,6 @@ from ledger.judging.evidence import Evidence, PeerError
 from ledger.judging.rule_set import Limits
 from ledger.judging.signs import Sign, Signs
 
-_BEFORE = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
 _RUNS_COMMANDS = (Stage.TOOL, Stage.VERIFY)
 _LIFETIME_SLACK = timedelta(seconds=1)
 """A sandbox that was lost this long before its declared end had reached it: clocks differ."""
@@ -167,7 +166,7 @@ class _Observer:
         if stage is None:
             stage = error_kinds().stages.get(kind)
         signs = set(self.own)
-        if stage in _BEFORE:
+        if stage in BEFORE_THE_POLICY:
             signs.discard(Sign.AFTER_FIRST_TOKEN)
         if (
             stage is Stage.MODEL and kind != "harness_crashed"
@@ -197,7 +196,7 @@ class _Observer:
             if first is None:
                 return self._attempt.first_token_seen
             return first < fact.turn_no or bool(fact.tokens_so_far)
-        return stage not in _BEFORE and self._attempt.first_token_seen
+        return stage not in BEFORE_THE_POLICY and self._attempt.first_token_seen
 
     def _loss_behind(self, fact: ToolCallCompleted | RewardAssigned) -> SandboxFailed | None:
         """The sandbox's own account of what a command or the tests ran into."""

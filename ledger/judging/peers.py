@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from ledger.attempt import Attempt, happened
+from ledger.attempt import BEFORE_THE_POLICY, Attempt, happened
 from ledger.facts import (
     Fact,
     GroupOpened,
@@ -23,7 +23,6 @@ from ledger.facts import (
     TrajectoryStarted,
     TurnFailed,
 )
-from ledger.facts.lists import Stage
 from ledger.judging.error_kinds import error_kinds
 from ledger.judging.evidence import PEER_WINDOW_MAX_S, Baseline, Evidence, PeerError
 from ledger.judging.observed import declared_end, fullest
@@ -33,7 +32,6 @@ MAX_PEERS = 8
 
 _LOSSES = frozenset({"sandbox_lost", "sandbox_unreachable", "sandbox_error", "connection"})
 _ENGINE_FAILURES = frozenset({"engine_unavailable", "engine_error", "connection", "timeout"})
-_WITHOUT_THE_POLICY = (Stage.QUEUE, Stage.SANDBOX_START, Stage.SETUP)
 _WINDOW = timedelta(seconds=PEER_WINDOW_MAX_S)
 
 Where = Literal["sandbox", "engine"]
@@ -148,7 +146,7 @@ def _peer(where: Where, task_id: str, seen: _Seen) -> PeerError:
 def _sandbox(peers: Peers, fact: SandboxFailed) -> None:
     if (
         fact.occurred_at is not None
-        and fact.stage not in _WITHOUT_THE_POLICY
+        and fact.stage not in BEFORE_THE_POLICY
         and not declared_end(fact)
         and error_kinds().of(fact.error_type, fact.error) in _LOSSES
     ):

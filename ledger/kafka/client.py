@@ -21,12 +21,17 @@ from typing import Any
 import kafka
 from kafka import errors
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.consumer.fetcher import Fetcher
 from kafka.partitioner.default import murmur2 as _murmur2
+from kafka.record.default_records import DefaultRecordBatch
 
 KafkaProducer: Any = kafka.KafkaProducer
 KafkaConsumer: Any = kafka.KafkaConsumer
 KafkaAdminClient: Any = kafka.KafkaAdminClient
 TopicPartition: Any = kafka.TopicPartition  # pyright: ignore[reportAttributeAccessIssue]
+PartitionRecords: Any = Fetcher.PartitionRecords
+WireBatch: Any = DefaultRecordBatch
+LOG_APPEND_TIME: int = DefaultRecordBatch.LOG_APPEND_TIME
 
 KafkaError: type[Exception] = errors.KafkaError
 KafkaTimeoutError: type[Exception] = errors.KafkaTimeoutError

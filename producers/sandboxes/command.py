@@ -87,12 +87,12 @@ class CommandResult:
     """As stdout_size."""
 
 
-def unrunnable(command: str, cwd: str | None) -> str | None:
-    """Why no shell could ever be given this command; None when one can."""
-    if "\0" in command:
+def unrunnable(script: str) -> str | None:
+    """Why no shell could ever be given this script; None when one can."""
+    if "\0" in script:
         return "bash: the command has a NUL character\n"
     try:
-        size = len(script(command, cwd, new_marker()).encode())
+        size = len(script.encode())
     except UnicodeEncodeError as error:
         return f"bash: the command is not text: {error.reason}\n"
     if size > MAX_ARGUMENT_BYTES:

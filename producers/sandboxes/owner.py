@@ -1,7 +1,8 @@
-"""Whose a sandbox is, as its metadata says, and the sweep of those whose owner has died.
+"""Whose a sandbox is, as its metadata says, and whether its owner has died.
 
-Invariant: a sandbox is swept only if its owner is a process of this very machine that is certainly
-dead. Of an owner elsewhere nothing is known; its sandboxes end with their lifetime.
+Invariant: only a process of this very machine is called dead, and only when it certainly is, so
+`Sandboxes.sweep` kills nothing that is in use. Of an owner elsewhere nothing is known; its
+sandboxes end with their lifetime.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from e2b.sandbox_async.commands.command_handle import AsyncCommandHandle
 
 from producers.sandbox_errors import Lost, NoAnswer, had_no_effect, treatment
 from producers.sandboxes.calls import within
-from producers.sandboxes.command import CALL, CommandResult, Output, killer, new_marker, script
+from producers.sandboxes.command import CALL, CommandResult, Output, killer
 from producers.sandboxes.settings import SandboxSettings
 
 BACKSTOP_S = 30.0
@@ -49,17 +49,17 @@ class Run:
         self._unkillable = False
 
     async def run(
-        self, command: str, timeout_s: float, cwd: str | None, envs: dict[str, str] | None
+        self, script: str, marker: str, timeout_s: float, envs: dict[str, str] | None
     ) -> CommandResult:
-        """Raises what the SDK raises, and NoAnswer; ask `aftermath` what that means."""
-        marker = new_marker()
+        """Run a `script`, made with `marker`. Raises what the SDK raises, and NoAnswer; ask
+        `aftermath` what that means."""
         stdout = Output(self._settings.output_limit)
         stderr = Output(self._settings.output_limit)
         began = time.monotonic()
         handle = await within(
             self._settings.request_timeout_s,
             self._sdk.commands.run(
-                script(command, cwd, marker),
+                script,
                 background=True,
                 cwd="/",
                 envs={**(envs or {}), CALL: self._call},

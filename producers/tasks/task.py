@@ -36,8 +36,6 @@ class ToolCall:
     """What is run, by bash."""
     timeout_s: float
     """Most seconds that it may take."""
-    cwd: str | None = None
-    """Folder that it runs in; null: the sandbox's default."""
 
 
 @dataclass(frozen=True, slots=True)

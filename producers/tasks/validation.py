@@ -7,20 +7,19 @@ beside the error's raw type.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.recorder import BoundRecorder
+from producers.raw_type import raw_type
 from producers.sandbox import SandboxError
 from producers.tasks.task import Task, Verdict
 
 if TYPE_CHECKING:
-    from producers.sandbox import Sandbox
     from producers.sandbox_pool import Sandboxes
 
 logger = logging.getLogger(__name__)
@@ -107,25 +106,13 @@ async def _try(task: Task, sandboxes: Sandboxes, *, gold: bool) -> Verdict:
             await task.setup(sandbox)
             if gold:
                 await task.apply_gold(sandbox)
-            return await task.verify(sandbox, partial(replacement, sandboxes, sandbox))
-    except SandboxError as error:
-        return _no_verdict(error.error_type, error)
+            fresh = partial(sandboxes.instead_of, sandbox, UNRECORDED)
+            return await task.verify(sandbox, fresh)
     except Exception as error:
-        logger.warning(
-            "%s: no verdict after %.1f s: %s", task.task_id, time.monotonic() - began, error
-        )
-        return _no_verdict(type(error).__name__, error)
-
-
-@contextlib.asynccontextmanager
-async def replacement(
-    sandboxes: Sandboxes, sandbox: Sandbox, template: str | None
-) -> AsyncGenerator[Sandbox]:
-    """Another sandbox, in the slot of the first one, which ends here: with one slot, or when many
-    tasks are validated at once, waiting for a second one might be for ever."""
-    await sandbox.kill()
-    async with sandboxes.open(UNRECORDED, template) as fresh:
-        yield fresh
+        if not isinstance(error, SandboxError):
+            seconds = time.monotonic() - began
+            logger.warning("%s: no verdict after %.1f s: %s", task.task_id, seconds, error)
+        return Verdict(value=None, error_type=raw_type(error), error=str(error))
 
 
 class _Unrecorded(BoundRecorder):
@@ -149,10 +136,6 @@ class _Unrecorded(BoundRecorder):
 
 
 UNRECORDED = _Unrecorded()
-
-
-def _no_verdict(error_type: str, error: Exception) -> Verdict:
-    return Verdict(value=None, error_type=error_type, error=str(error))
 
 
 def _passes(verdict: Verdict) -> bool | None:

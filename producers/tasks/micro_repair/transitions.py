@@ -6,7 +6,7 @@ this and the real repository on the same actions and compares every token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -118,13 +118,6 @@ def careful_repair(bug: Bug) -> tuple[int, ...]:
     """Actions of an expert that looks first: at the next line, and back, and at the tests."""
     other = LINE_TOKENS[(bug.line + 1) % len(bug.functions)]
     return (other, LINE_TOKENS[bug.line], TEST, *repair(bug))
-
-
-def expert_traces(
-    bugs: Sequence[Bug], expert: Callable[[Bug], Sequence[int]] = repair
-) -> Iterator[Trace]:
-    """An expert's trace of each bug."""
-    return (trace(bug, expert(bug)) for bug in bugs)
 
 
 def random_pass_rate(bug: Bug) -> Fraction:

@@ -102,10 +102,9 @@ class Conversation:
         """The tokens of what was written last."""
         return self._template.encode(self._written)
 
-    def extend(self, completion: Sequence[int], reply: str) -> Extension:
-        """Take in the policy's answer and the reply to it."""
+    def extend(self, completion: Sequence[int], answer: str, reply: str) -> Extension:
+        """Take in a completion, the answer that `ChatTemplate.decode` reads in it, the reply."""
         write = self._template._write  # pyright: ignore[reportPrivateUsage]
-        answer = self._template.decode(completion)
         user: Message = {"role": "user", "content": reply}
         marked = write([*self._messages, _answer(MARK), user])
         before, _, behind = marked.partition(MARK)

@@ -43,6 +43,7 @@ class BashScaffold:
             template, [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task}]
         )
         self._completion: Sequence[int] = ()
+        self._answer = ""
         self._commands = 0
 
     def prompt(self) -> list[int]:
@@ -52,7 +53,8 @@ class BashScaffold:
     def read(self, completion: Sequence[int]) -> Action:
         """The one command in an answer."""
         self._completion = completion
-        commands = commands_in(self._template.decode(completion))
+        self._answer = self._template.decode(completion)
+        commands = commands_in(self._answer)
         self._commands = len(commands)
         if len(commands) != 1:
             return Nothing(f"an answer must have one ```bash block, got {len(commands)}")
@@ -73,7 +75,7 @@ class BashScaffold:
         return self._reply(result_message(result.exit_code, output, result.timed_out))
 
     def _reply(self, text: str) -> Observation:
-        extension = self._conversation.extend(self._completion, text)
+        extension = self._conversation.extend(self._completion, self._answer, text)
         if extension.whole:
             return Observation((), False, extension.token_ids, REWRITTEN)
         return Observation(extension.token_ids, done=False)

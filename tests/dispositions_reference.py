@@ -1,6 +1,6 @@
 """What each slot of a group has come to: exactly one disposition, after every prefix of its facts.
 
-The reference for `dispositions.sql`. Pure, from facts alone.
+The reference for `dispositions.sql`, from facts alone.
 """
 
 from __future__ import annotations
