@@ -87,6 +87,8 @@ class Settings(BaseSettings):
     """[assembler]: see `consumers.assembling.settings`."""
     trainer: dict[str, Any] = {}
     """[trainer]: see `trainer.training_settings`."""
+    serve: dict[str, Any] = {}
+    """[serve]: see `api.server.settings`."""
     engines: EngineSettings = EngineSettings()
     sandboxes: SandboxSettings = SandboxSettings()
 

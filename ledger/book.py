@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import threading
 from collections.abc import Generator, Mapping
 from functools import cache
 from importlib import resources
@@ -39,8 +40,17 @@ VIEWS = (
     "trajectories",
     "steps",
     "weight_updates",
+    "evaluations",
+    "slot_outcomes",
+    "task_outcomes",
+    "pass_at_1",
+    "pass_at_k",
     "book_problems",
     "conservation",
+    "contaminated_votes",
+    "contamination",
+    "fabricated_zero",
+    "false_exclusion",
 )
 """Views in `ledger/views/`, each after those that it selects from."""
 
@@ -88,7 +98,7 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
         who = f"process {holder[1]}" if holder else "another process"
         raise BookInUse(
             f"book {path} is open in {who}, and a DuckDB file has one owner at a time:"
-            " ask that process, or stop it"
+            f" ask that process{_where_served(path)}, or stop it"
         ) from error
     except duckdb.Error as error:
         raise BookError(f"{path} is no DuckDB file: {error}") from error
@@ -99,6 +109,17 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
     return connection
 
 
+def served_at(path: Path) -> Path:
+    """The file beside a book that says where its owner answers, while `rollbook serve` has it."""
+    return path.with_name(path.name + ".served")
+
+
+def _where_served(path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return f" ({served_at(path).read_text().strip()})"
+    return ""
+
+
 class Book:
     """A book open for writing, by its only owner."""
 
@@ -107,6 +128,8 @@ class Book:
 
         Raises BookOfAnotherLog, BookInUse, BookError."""
         self.path = path
+        self.writing = threading.Lock()
+        """Held by each transaction; whoever holds it may copy the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.connection = connect(path)
         try:
@@ -156,14 +179,15 @@ class Book:
     @contextlib.contextmanager
     def transaction(self) -> Generator[duckdb.DuckDBPyConnection]:
         """All of the block's changes, or none."""
-        self.connection.execute("BEGIN")
-        try:
-            yield self.connection
-        except BaseException:
-            with contextlib.suppress(duckdb.Error):  # some errors have rolled back already
-                self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
+        with self.writing:
+            self.connection.execute("BEGIN")
+            try:
+                yield self.connection
+            except BaseException:
+                with contextlib.suppress(duckdb.Error):  # some errors have rolled back already
+                    self.connection.execute("ROLLBACK")
+                raise
+            self.connection.execute("COMMIT")
 
     def close(self) -> None:
         self.connection.close()
