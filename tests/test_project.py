@@ -90,17 +90,6 @@ def test_a_light_install_brings_no_torch() -> None:
     assert set(PROJECT["project"]["optional-dependencies"]) == {"dev", "trainer"}
 
 
-def test_every_package_is_listed() -> None:
-    listed = PROJECT["tool"]["setuptools"]["packages"]
-    found = {
-        str(file.parent.relative_to(ROOT)).replace("/", ".")
-        for package in [*MAY_IMPORT, "schemas"]
-        for pattern in ("*.py", "*.sql", "*.avsc", "*.toml")
-        for file in (ROOT / package).rglob(pattern)
-    }
-    assert sorted(found) == sorted(listed)
-
-
 def test_the_wheel_has_exactly_the_files_of_its_packages(tmp_path: Path) -> None:
     packages = [*MAY_IMPORT, "schemas"]
     clean = tmp_path / "clean"  # a build folder of the checkout would be built from, too
@@ -114,8 +103,7 @@ def test_the_wheel_has_exactly_the_files_of_its_packages(tmp_path: Path) -> None
         str(file.relative_to(clean))
         for package in packages
         for file in (clean / package).rglob("*")
-        if file.suffix
-        in (".py", ".pyi", ".sql", ".avsc", ".toml", ".txt", ".xml", ".properties", ".typed")
+        if file.is_file() and file.name != "setup.sh"  # sets a checkout up
     }
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
