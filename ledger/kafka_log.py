@@ -178,9 +178,8 @@ class KafkaReader:
 
     def _batch(self, theirs: Any, records: list[Any]) -> RecordBatch:
         ours = self._ours[theirs]
-        batch = RecordBatch(
-            ours.topic, ours.partition, [], [], [], [], self._consumer.position(theirs, timeout_ms=0)
-        )
+        next_offset = self._consumer.position(theirs, timeout_ms=0)
+        batch = RecordBatch(ours.topic, ours.partition, [], [], [], [], next_offset)
         for columns in filter(None, records):
             batch.offsets.extend(columns.offsets)
             batch.log_times_us.extend([columns.time_ms * 1000] * len(columns))
