@@ -8,6 +8,7 @@
     archive copy-log backup restore drain  the log            api/log_commands.py
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
+    import                                 others' runs       api/import_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
     sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
@@ -26,7 +27,9 @@ from api import (
     assemble_commands,
     book_commands,
     broker_commands,
+    demo_commands,
     engine_commands,
+    import_commands,
     judge_commands,
     log_commands,
     replay_commands,
@@ -50,9 +53,11 @@ replay_commands.add_to(app)
 log_commands.add_to(app)
 rollout_commands.add_to(app)
 judge_commands.add_to(app)
+import_commands.add_to(app)
 assemble_commands.add_to(app)
 sft_commands.add_to(app)
 train_commands.add_to(app)
+demo_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
 app.add_typer(engine_commands.app, name="engine")
 app.add_typer(sandbox_commands.app, name="sandboxes")
@@ -65,9 +70,11 @@ ERRORS = (
     *book_commands.ERRORS,
     *log_commands.ERRORS,
     *judge_commands.ERRORS,
+    *import_commands.ERRORS,
     *assemble_commands.ERRORS,
     *sft_commands.ERRORS,
     *train_commands.ERRORS,
+    *demo_commands.ERRORS,
 )
 """What a user can have caused."""
 

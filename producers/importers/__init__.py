@@ -1,0 +1,101 @@
+"""Importers: runs that other systems recorded, as facts of ours.
+
+    foreign files ─ read(path, options) ─▶ ForeignRun: drafts, claims, notes
+                                              │
+       rollbook import ◀─ write (only what the log lacks) ─ decide ─ reconcile ◀─ book
+
+How to write one
+----------------
+
+A format is one module with one pure-ish function (it reads files, and nothing else):
+
+    def read(path: Path, options: Options) -> list[ForeignRun]
+
+and one line in `FORMATS`. It goes through these, and through nothing else:
+
+    source.py   files and JSON with their place: `SourceFile.read`, `Json`. What isn't as the format
+                says raises `BadImport` (value, rule, place). `where.ref` is a fact's source_ref.
+    times.py    `Clock`: text or epoch -> `Moment`, with an honest time quality. No time: `UNKNOWN`.
+    run.py      `ForeignRun`, its groups and attempts:
+
+        run = ForeignRun("my-format", key=[job_id], kind=RunKind.EVAL, name="nightly", ref=ref)
+        run.declare(dataset="swe-bench", model="m", configuration=configuration_of(config))
+        group = run.group("task-1")
+        attempt = group.attempt(key=[trial_id])
+        attempt.start(clock.read(row, "started_at"), row.ref)
+        attempt.fact("turn_completed", moment, row.ref, prompt_tokens=10, completion_tokens=3)
+        attempt.fact("reward_assigned", moment, row.ref, value=1.0, verifier="my-format")
+        attempt.finish(moment, row.ref, stop_reason=StopReason.SUBMITTED, foreign_status="done")
+        run.claim("attempts", 400, figures.ATTEMPTS, where.ref)
+        run.note("3 ids of x.yaml name no attempt: a, b, c")
+
+Rules, which the framework helps with and can't enforce:
+
+1. Nothing is invented. What a file doesn't say is null: `turns_known=False` for an attempt whose
+   turns are unknown, `value=None` for a reward that wasn't given, `UNKNOWN` for a time.
+2. `prompt_tokens` includes cached ones, whatever the foreign word for it does.
+3. Foreign words go into `error_type` and `foreign_status` verbatim; what they mean is said by the
+   judgement's rules (`ledger/rules/errors.toml`) alone. Status and reward are apart.
+4. `key` must come from the content (ids that the foreign system gave, or digests), never from a
+   path of the machine, so that importing twice, or from elsewhere, gives the same ids.
+5. Claims are what the foreign files say of themselves; the SQL beside each is how the ledger
+   computes the same. `because` names a difference that the importer can prove to be none of ours.
+6. Groups of an evaluation are decided behind the import. Runs of kind train are only judged:
+   their batches were assembled elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from importlib import import_module
+from pathlib import Path
+
+from producers.importers.run import ForeignRun
+from producers.importers.scrub import configuration_of
+from producers.importers.source import BadImport
+
+__all__ = ["FORMATS", "BadImport", "ForeignRun", "Options", "configuration_of", "read_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user says of the files beside their path."""
+
+    timezone: tzinfo | None = None
+    """Zone of times that name none; null: such times are left out, and counted."""
+    reports: tuple[Path, ...] = ()
+    """Reports of a verifier that lie elsewhere, to be joined."""
+    extra: dict[str, str] = field(default_factory=dict[str, str])
+    """Settings of one format, by name."""
+
+    def taken(self, *names: str) -> dict[str, str]:
+        """The settings of a format, which knows `names`. Raises BadImport for another one."""
+        if unknown := self.extra.keys() - set(names):
+            known = ", ".join(sorted(names)) or "none"
+            raise BadImport(
+                f"--set {min(unknown)} is no setting of this format (settings: {known})"
+            )
+        return self.extra
+
+
+Read = Callable[[Path, Options], list[ForeignRun]]
+
+FORMATS = {
+    "terminal-bench": "producers.importers.terminal_bench",
+}
+"""Name -> module with a function `read`."""
+
+
+def read_runs(form: str, path: Path, options: Options) -> list[ForeignRun]:
+    """The runs that lie at `path` in a format. Raises BadImport."""
+    if form not in FORMATS:
+        raise BadImport(f"format must be one of {', '.join(sorted(FORMATS))}, got {form!r}")
+    if not path.exists():
+        raise BadImport(f"there is nothing at {path}")
+    read: Read = import_module(FORMATS[form]).read
+    runs = read(path, options)
+    if not any(run.attempts or run.other_facts for run in runs):
+        raise BadImport(f"{path} holds no attempt in format {form}: the run is empty")
+    return runs

@@ -1,0 +1,188 @@
+"""Foreign files and their JSON, each value with the place that it stands at.
+
+Invariant: whatever a file holds, reading it gives a value of the type asked for, or raises
+BadImport with value, rule and place; never another exception.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+MAX_SHOWN = 60
+"""Characters of a wrong value that an error shows."""
+
+
+class BadImport(ValueError):
+    """A foreign file isn't what its format says; the message says value, rule and place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A text file and its digest."""
+
+    name: str
+    """Its path below what is imported."""
+    sha256: str
+    """Hex digest of its bytes."""
+    text: str
+    """All of it."""
+
+    @classmethod
+    def read(cls, path: Path, root: Path) -> Self:
+        """Raises BadImport for what can't be read as UTF-8."""
+        name = path.relative_to(root).as_posix() if path != root else path.name
+        try:
+            content = path.read_bytes()
+            text = content.decode("utf-8-sig")
+        except OSError as error:
+            raise BadImport(f"{name} can't be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise BadImport(f"{name} must be UTF-8, got byte {error.start} that isn't") from None
+        return cls(name, hashlib.sha256(content).hexdigest(), text)
+
+    def ref(self, pointer: str = "") -> str:
+        """The source_ref of what stands at a JSON pointer of this file."""
+        return f"{self.name}#{pointer} sha256:{self.sha256}"
+
+    def json(self) -> Json:
+        """The file as JSON. Raises BadImport for a truncated one."""
+        try:
+            return Json(json.loads(self.text), self)
+        except (ValueError, RecursionError) as error:
+            raise BadImport(f"{self.name} must be JSON: {error}") from None
+
+    def json_lines(self) -> Iterator[Json]:
+        """Each line that isn't empty as JSON; its pointer is the line's number from 1."""
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if line.strip():
+                try:
+                    yield Json(json.loads(line), self, f"/{number}")
+                except (ValueError, RecursionError) as error:
+                    raise BadImport(f"{self.name} line {number} must be JSON: {error}") from None
+
+
+class Json:
+    """A JSON value, where it stands, and its members by the type that a format gives them.
+
+    A member that is missing is null; the `need_` forms raise BadImport for null."""
+
+    __slots__ = ("pointer", "source", "value")
+
+    def __init__(self, value: Any, source: SourceFile, pointer: str = "") -> None:
+        self.value = value
+        self.source = source
+        self.pointer = pointer
+
+    @property
+    def ref(self) -> str:
+        """The source_ref of facts that were read here."""
+        return self.source.ref(self.pointer)
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"{self.source.name}#{self.pointer}"
+
+    def object(self) -> dict[str, Any]:
+        """This value, an object."""
+        return cast(dict[str, Any], self._of(dict, "an object"))
+
+    def array(self) -> list[Json]:
+        """This value, an array."""
+        items = cast(list[Any], self._of(list, "an array"))
+        return [Json(each, self.source, f"{self.pointer}/{i}") for i, each in enumerate(items)]
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a member, and it isn't null."""
+        return self.object().get(name) is not None
+
+    def at(self, name: str) -> Json:
+        """A member, whatever it is."""
+        escaped = name.replace("~", "~0").replace("/", "~1")
+        return Json(self.object().get(name), self.source, f"{self.pointer}/{escaped}")
+
+    def member(self, name: str) -> Json:
+        """An object; an empty one where it is missing."""
+        found = self.at(name)
+        if found.value is None:
+            return Json({}, self.source, found.pointer)
+        found.object()
+        return found
+
+    def members(self, name: str) -> dict[str, Json]:
+        """The members of an object; none where it is missing."""
+        inside = self.member(name)
+        return {key: inside.at(key) for key in inside.object()}
+
+    def items(self, name: str) -> list[Json]:
+        """The items of an array; none where it is missing."""
+        found = self.at(name)
+        return [] if found.value is None else found.array()
+
+    def text(self, name: str) -> str | None:
+        return self.at(name).as_text()
+
+    def need_text(self, name: str) -> str:
+        return self._need(name, self.text(name))
+
+    def integer(self, name: str) -> int | None:
+        return self.at(name).as_integer()
+
+    def number(self, name: str) -> float | None:
+        return self.at(name).as_number()
+
+    def flag(self, name: str) -> bool | None:
+        found = self.at(name)
+        return None if found.value is None else cast(bool, found._of(bool, "true or false"))
+
+    def as_text(self) -> str | None:
+        return None if self.value is None else cast(str, self._of(str, "text"))
+
+    def as_integer(self) -> int | None:
+        """A whole number, also where it is written 5.0."""
+        number = self.as_number()
+        if number is None:
+            return None
+        if not math.isfinite(number) or number != int(number):
+            raise self.wrong("a whole number")
+        return int(self.value)
+
+    def as_number(self) -> float | None:
+        if self.value is None:
+            return None
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.wrong("a number")
+        try:
+            return float(self.value)
+        except OverflowError:
+            raise self.wrong("a number that fits in a double") from None
+
+    def wrong(self, rule: str) -> BadImport:
+        """The error for a value that isn't as it must be."""
+        shown = json.dumps(self.value, ensure_ascii=False, default=str)
+        if len(shown) > MAX_SHOWN:
+            shown = shown[:MAX_SHOWN] + "..."
+        return BadImport(f"{self.place} must be {rule}, got {shown}")
+
+    def _of(self, kind: type, rule: str) -> Any:
+        if not isinstance(self.value, kind):
+            raise self.wrong(rule)
+        return self.value
+
+    def _need(self, name: str, value: str | None) -> str:
+        if value is None:
+            raise self.at(name).wrong("given")
+        return value
+
+
+def need_folder(path: Path, what: str) -> Path:
+    """`path`, if it is a folder. Raises BadImport."""
+    if not path.is_dir():
+        raise BadImport(f"{what} must be a folder, got the file {path.name}")
+    return path
