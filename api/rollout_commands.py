@@ -80,6 +80,16 @@ UntilDecidedOption = Annotated[
     bool,
     typer.Option("--until-decided", help="Refill slots as an assembler asks; end when it is done."),
 ]
+UntilStepOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Keep step with training; end when this step has its batch."),
+]
+AheadOption = Annotated[
+    int, typer.Option(min=1, help="With --until-step: most groups that wait to be trained on.")
+]
+SyncOption = Annotated[
+    bool, typer.Option("--sync", help="With --until-step: sample for one step after the other.")
+]
 SampleOption = Annotated[
     float, typer.Option(min=0.01, help="Seconds between samples of engines and pools.")
 ]
@@ -108,6 +118,9 @@ def rollout(
     clock_cap: ClockOption = None,
     sample_every: SampleOption = 1.0,
     until_decided: UntilDecidedOption = False,
+    until_step: UntilStepOption = None,
+    ahead: AheadOption = 12,
+    sync: SyncOption = False,
     spool: SpoolOption = None,
     config: ConfigOption = None,
     output: FormatOption = Format.TABLE,
@@ -115,9 +128,12 @@ def rollout(
     """Open groups of attempts and run them. SIGTERM and Ctrl-C end them as cancelled."""
     from ledger.recorder import Recorder
     from producers.campaign import Plan
+    from producers.pace import PaceSettings
     from producers.scope import RunScope
     from producers.tasks.load import load_tasks
 
+    if until_decided and until_step is not None:
+        raise typer.BadParameter("--until-decided and --until-step don't go together")
     if parent is None and parent_version is not None:
         raise typer.BadParameter(
             f"--parent-version {parent_version} needs the --parent that has it"
@@ -134,6 +150,7 @@ def rollout(
         sandboxes=_sandbox_settings(sandboxes or settings.sandboxes.url, sandbox_slots),
         concurrency=concurrency,
         groups=groups,
+        pace=None if until_step is None else PaceSettings(until_step, ahead, sync),
         shuffle_seed=shuffle,
         validate_repeats=_validations(task_set) if validate is None else validate,
         sample_every_s=sample_every,
@@ -145,8 +162,9 @@ def rollout(
     recorder = Recorder(url, producer="rollout", run_id=run, options=options, spool_dir=spool)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(recorder))
-        decisions = stack.enter_context(open_log(url, options)) if until_decided else None
-        tally, early = asyncio.run(_run(plan, recorder, decisions))
+        reads = until_decided or plan.pace is not None
+        source = stack.enter_context(open_log(url, options)) if reads else None
+        tally, early = asyncio.run(_run(plan, recorder, source))
         ignore_signals()  # the last facts must become durable
         safe = recorder.close(FLUSH_S)
     _print(recorder, tally, output)
@@ -205,7 +223,8 @@ def _configuration(plan: Plan) -> dict[str, Any]:
     sandboxes = {**asdict(plan.sandboxes), "api_key": None}
     names = ("engine_urls", "concurrency", "groups", "shuffle_seed", "validate_repeats")
     own = {name: getattr(plan, name) for name in (*names, "sample_every_s")}
-    return {**own, "sandboxes": sandboxes, "retries": asdict(plan.agent.retries)}
+    pace = None if plan.pace is None else asdict(plan.pace)
+    return {**own, "pace": pace, "sandboxes": sandboxes, "retries": asdict(plan.agent.retries)}
 
 
 async def _run(plan: Plan, recorder: Recorder, log: EventLog | None) -> tuple[Tally, bool]:

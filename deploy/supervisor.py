@@ -68,7 +68,7 @@ class Child:
     """Names of children that must be ready before it starts."""
     ready: Callable[[], bool] = always
     """Whether it can be used; asked until it says so once in a life."""
-    ready_s: float = 120.0
+    ready_s: float = 300.0
     """Most seconds until it is ready; then it is killed and started again."""
     ends: bool = False
     """It has done its work when it ends with status 0; else it has to run for ever."""

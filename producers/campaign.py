@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,14 @@ from producers.engine import Engine, EngineInfo
 from producers.engine_pool import EnginePool
 from producers.monitor import Monitor
 from producers.occupancy import Occupancy
+from producers.pace import KINDS, Course, Pace, PaceSettings
 from producers.refills import Refills
 from producers.rollout import Group, Rollout, Tally
 from producers.sandbox import SandboxError
 from producers.sandbox_pool import Sandboxes
 from producers.sandboxes.settings import SandboxSettings
 from producers.scope import Limits, RunScope, declare
+from producers.tail import Tail
 from producers.tasks.task import Task, TaskSet, TasksRefused
 from producers.tasks.validation import validate
 
@@ -49,7 +52,10 @@ class Plan:
     concurrency: int = 16
     """Attempts in flight."""
     groups: int | None = None
-    """How many to open; tasks come again in a new order when they are used up. None: each once."""
+    """How many to open; tasks come again in a new order when they are used up. None: each once, or
+    with a pace for as long as that gives leave."""
+    pace: PaceSettings | None = None
+    """How to keep step with training; None: groups are opened as fast as they go."""
     shuffle_seed: int | None = None
     """Order of the tasks; None: that of the dataset."""
     validate_repeats: int = 0
@@ -62,8 +68,8 @@ class Campaign:
     """One campaign, on one event loop."""
 
     def __init__(self, plan: Plan, recorder: Recorder, log: EventLog | None = None) -> None:
-        """With a `log`, where `recorder` records to, it ends when an assembler has decided all its
-        groups, and refills slots as asked until then."""
+        """With a `log`, where `recorder` records to, it keeps the plan's pace; without one it ends
+        when an assembler has decided all its groups, and refills slots as asked until then."""
         self._plan = plan
         self._recorder = recorder
         self._log = log
@@ -92,11 +98,23 @@ class Campaign:
             await stack.enter_async_context(_beside(monitor.run()))
             agent = Agent(pool, sandboxes, plan.agent, occupancy)
             rollout = Rollout(agent, recorder, plan.concurrency, self.tally)
-            refills = None
-            if self._log is not None:
+            pace, refills = None, None
+            if self._log is not None and plan.pace is not None:
+                pace = await self._pace(self._log, plan.pace, stack)
+            elif self._log is not None:
                 refills = await stack.enter_async_context(Refills(self._log, recorder.run_id))
-            await rollout.run(_groups(plan, tasks, pool), refills)
+            await rollout.run(_groups(plan, tasks, pool, pace), refills)
         return self.tally
+
+    async def _pace(
+        self, log: EventLog, settings: PaceSettings, stack: contextlib.AsyncExitStack
+    ) -> Pace:
+        """It knows what was in the log before: training may have begun."""
+        start = await asyncio.to_thread(log.start_positions, "events")
+        tail = await stack.enter_async_context(Tail(log, self._recorder.run_id, KINDS, start))
+        pace = Pace(Course(settings, self._plan.engine_urls), tail)
+        await stack.enter_async_context(_beside(pace.follow()))
+        return pace
 
     async def _validated(self, sandboxes: Sandboxes) -> Sequence[Task]:
         """The tasks that are fit for use."""
@@ -129,17 +147,31 @@ def check_model(tasks: TaskSet, engines: Sequence[EngineInfo]) -> None:
             )
 
 
-async def _groups(plan: Plan, tasks: Sequence[Task], pool: EnginePool) -> AsyncGenerator[Group]:
-    """Each task once, or over and over until there were `groups`."""
-    shuffle = None if plan.shuffle_seed is None else random.Random(plan.shuffle_seed)
+async def _groups(
+    plan: Plan, tasks: Sequence[Task], pool: EnginePool, pace: Pace | None
+) -> AsyncGenerator[Group]:
+    """Of each task once, or over and over until there were `groups`, or the pace ends them."""
+    endless = plan.groups is None and pace is not None
     left = len(tasks) if plan.groups is None else plan.groups
-    while left > 0:
+    for task in itertools.islice(_order(plan, tasks), None if endless else left):
+        turn = None
+        if pace is not None and (turn := await pace.turn()) is None:
+            return
+        step = None if turn is None else turn.target_step
+        group = Group(task, plan.scope.group_size, pool.policy_version, step)
+        if pace is not None:
+            pace.opened(group.group_id)
+        yield group
+
+
+def _order(plan: Plan, tasks: Sequence[Task]) -> Iterator[Task]:
+    """The tasks again and again, each time in another order if they are shuffled."""
+    shuffle = None if plan.shuffle_seed is None else random.Random(plan.shuffle_seed)
+    while True:
         order = list(tasks)
         if shuffle is not None:
             shuffle.shuffle(order)
-        for task in order[:left]:
-            yield Group(task, plan.scope.group_size, pool.policy_version)
-        left -= len(order)
+        yield from order
 
 
 async def _sweep(sandboxes: Sandboxes, recorder: Recorder) -> None:

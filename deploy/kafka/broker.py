@@ -91,6 +91,15 @@ class Broker:
             self._wait_ready(state["port"], offset, timeout_s)
         return f"{HOST}:{state['port']}"
 
+    def prepared(self) -> list[str]:
+        """Its command line, with everything that it needs in place, for whoever runs it as a child
+        of their own: of this object they then use `status` alone. Raises BrokerError."""
+        java = jars.find_java()
+        libs = jars.fetch_jars()
+        with jars.file_lock(self.data_dir / "lock"):
+            self._prepare(java, libs)
+        return jars.command(java, libs, "kafka.Kafka", str(self._properties))
+
     def stop(self, timeout_s: float = 30.0) -> None:
         """Shut it down cleanly; after `timeout_s` kill it. Nothing happens if it isn't running."""
         self._end(signal.SIGTERM, timeout_s)

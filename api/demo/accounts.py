@@ -1,0 +1,94 @@
+"""The end of a demo for people: its accounts as tables, and where to look further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from api.demo.plan import Demo
+from api.output import Format, print_rows
+
+
+def print_accounts(found: Mapping[str, Any], demo: Demo) -> None:
+    """Tables on stdout."""
+    _table("Held-out tasks, pass@1", _quality(found))
+    _table("Training steps", [_step(row) for row in found["learning"]])
+    _table("Where the trainer's time went, s", [_seconds(found["seconds"]["trainer"])])
+    _table("Groups", [found["groups"]])
+    _table("Failures, and how many of them voted", found["failures"])
+    _table("Faults that were injected", [found["injected"]])
+    _table("Conservation", [_conservation(found)])
+    _table("The demo's own time, s", [_seconds(found["seconds"]["demo"])])
+    if found["restarts"]:
+        _table("Children that died and were started again", [found["restarts"]])
+    print(f"\nThe {demo.plan.held_out} held-out tasks are repositories that training never saw;")
+    print("the kinds of bug in them are the same.\n")
+    print(f"book  {demo.book}")
+    print(f"log   {found['log_url']}")
+    for what, line in further(demo):
+        print(f"{line:<70}  # {what}")
+
+
+def further(demo: Demo) -> list[tuple[str, str]]:
+    """What to ask next, and how."""
+    config = f"--config {demo.config}"
+    return [
+        ("any question", f'rollbook sql "FROM steps" {config}'),
+        ("every fact once, and all accounts balanced", f"rollbook audit --as-is {config}"),
+        ("the same batches again, to the hash", f"rollbook replay --batches {config}"),
+    ]
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    print(f"\n{title}")
+    rows = [row for row in rows if row]
+    if not rows:
+        print("none")
+        return
+    print_rows(list(rows[0]), [list(row.values()) for row in rows], Format.TABLE)
+
+
+def _quality(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for when in ("before", "after"):
+        each = found[f"pass_at_1_{when}"]
+        low, high = each["interval"]
+        rows.append(
+            {
+                "when": when,
+                "version": each["policy_version"],
+                "pass@1": _percent(each["value"]),
+                "95% interval": f"{_percent(low)} to {_percent(high)}",
+                "attempts": f"{each['valid']} of {each['slots']}",
+                "missing failed": _percent(each["if_missing_failed"]),
+                "missing passed": _percent(each["if_missing_passed"]),
+            }
+        )
+    return rows
+
+
+def _step(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "step": row["step"],
+        "at, s": round(row["at_s"], 1),
+        "wall, s": round(row["wall_s"], 2),
+        "waiting, s": round(row["waiting_s"], 2),
+        "trajectories": row["trajectories"],
+        "reward": None if row["reward"] is None else round(row["reward"], 3),
+        "lag": None if row["lag"] is None else round(row["lag"], 2),
+        "loss": None if row["loss"] is None else round(row["loss"], 4),
+    }
+
+
+def _conservation(found: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("facts", "conservation_violations", "lost", "duplicated")
+    told = {name.replace("_", " "): found[name] for name in names}
+    return told | {"contaminating votes": found["contamination"]["at_decision"]}
+
+
+def _seconds(spent: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: round(value, 1) for name, value in spent.items() if value is not None}
+
+
+def _percent(value: float | None) -> str:
+    return "none" if value is None else f"{100 * value:.1f}%"

@@ -1,0 +1,208 @@
+"""What the log says of a demo while it runs: a fold over its facts, and a thread that feeds it.
+
+The book belongs to the projector while that runs, so this reads the log itself; only the kinds of
+fact that it needs are decoded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, cast
+
+from ledger.avro import DecodeError, decode, writer_schema_of
+from ledger.facts import (
+    BatchAssembled,
+    Fact,
+    GroupDecided,
+    RewardAssigned,
+    StepCompleted,
+    TrainerStarted,
+    TrajectoryFinished,
+    TrajectoryJudged,
+    TrajectoryStarted,
+)
+from ledger.facts.lists import DropReason, GroupDecision
+from ledger.log import EventLog, LogError, Reader, RecordBatch
+
+logger = logging.getLogger(__name__)
+
+KINDS = (
+    BatchAssembled,
+    GroupDecided,
+    RewardAssigned,
+    StepCompleted,
+    TrainerStarted,
+    TrajectoryFinished,
+    TrajectoryJudged,
+    TrajectoryStarted,
+)
+POLL_S = 0.3
+
+
+@dataclass(slots=True)
+class RunFigures:
+    """One run, so far."""
+
+    attempts: int = 0
+    """Attempts that ended."""
+    passed: int = 0
+    """Of these, with a reward of 1."""
+    scored: int = 0
+    """Of these, with a reward."""
+    began: datetime | None = None
+    """When the first attempt started."""
+    newest: datetime | None = None
+    """When the last attempt ended."""
+    failures: Counter[str] = field(default_factory=Counter[str])
+    """Judged attempts that something ended but the policy itself, by blame."""
+    decided: int = 0
+    """Groups that are closed."""
+    no_variance: int = 0
+    """Of these, dropped since all attempts had the same reward."""
+
+    @property
+    def per_hour(self) -> float | None:
+        """Attempts that ended, per hour since the first one started; null: none has."""
+        if self.began is None or self.newest is None or self.newest <= self.began:
+            return None
+        return 3600.0 * self.attempts / (self.newest - self.began).total_seconds()
+
+
+class Figures:
+    """The fold. Facts may come again: one that was seen counts once."""
+
+    def __init__(self, run_id: str) -> None:
+        """`run_id`: of the training run."""
+        self.run_id = run_id
+        self.runs: dict[str, RunFigures] = {}
+        self.step: StepCompleted | None = None
+        """The newest one."""
+        self.started = False
+        """Whether a trainer is ready."""
+        self.reward: float | None = None
+        """Mean reward of the groups that were decided since the step before; null: none was."""
+        self._assembled = 0
+        self._means: list[float] = []
+        self._queued = 0
+        self._seen: set[str] = set()
+
+    def take(self, fact: Fact) -> None:
+        """A fact was read."""
+        if fact.event_id in self._seen:
+            return
+        self._seen.add(fact.event_id)
+        run = self.runs.setdefault(fact.run_id, RunFigures())
+        match fact:
+            case TrajectoryStarted():
+                run.began = run.began or fact.occurred_at
+            case TrajectoryFinished():
+                run.attempts += 1
+                run.newest = fact.occurred_at
+            case RewardAssigned() if fact.value is not None:
+                run.scored += 1
+                run.passed += fact.value >= 1.0
+            case TrajectoryJudged() if fact.blame is not None and not fact.trainable:
+                run.failures[fact.blame] += 1
+            case GroupDecided():
+                run.decided += 1
+                run.no_variance += fact.drop_reason is DropReason.ZERO_VARIANCE
+                if fact.run_id == self.run_id:
+                    self._decided(fact)
+            case _ if fact.run_id == self.run_id:
+                self._trained(fact)
+            case _:
+                pass
+
+    def _decided(self, fact: GroupDecided) -> None:
+        self._queued += fact.decision is GroupDecision.BATCH
+        if fact.mean is not None:
+            self._means.append(fact.mean)
+
+    def _trained(self, fact: Fact) -> None:
+        match fact:
+            case BatchAssembled():
+                self._assembled = max(self._assembled, fact.step or 0)
+                self._queued -= len(fact.group_ids)
+            case StepCompleted():
+                self.step = fact
+                if self._means:
+                    self.reward = sum(self._means) / len(self._means)
+                self._means.clear()
+            case TrainerStarted():
+                self.started = True
+            case _:
+                pass
+
+    @property
+    def waits_for(self) -> str:
+        """What the trainer waits for now."""
+        done = 0 if self.step is None else self.step.step
+        if not self.started:
+            return "its own start"
+        if self._assembled > done:
+            return "nothing: it trains"
+        return f"groups for step {done + 1}, {max(0, self._queued)} ready"
+
+    @property
+    def lag(self) -> float | None:
+        """Mean lag of the newest step's tokens, in policy versions; null: unknown."""
+        metrics: Mapping[str, float] = {} if self.step is None else self.step.metrics
+        return metrics.get("lag_mean")
+
+
+class LogWatch:
+    """Feeds figures from a log, in a thread of its own."""
+
+    def __init__(self, log: EventLog, figures: Figures) -> None:
+        """`log` is opened for it, and closed by it."""
+        self._log = log
+        self._figures = figures
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        with self._log as log:
+            while not self._stop.is_set():
+                try:
+                    with log.reader(log.start_positions("events")) as reader:
+                        self._read(reader)
+                except LogError as error:  # a broker that was killed comes back
+                    logger.info("waiting for the log: %s", error)
+                    time.sleep(1.0)
+
+    def _read(self, reader: Reader) -> None:
+        while not self._stop.is_set():
+            for batch in reader.poll(POLL_S):
+                for fact in _wanted(batch):
+                    self._figures.take(fact)
+
+
+def _wanted(batch: RecordBatch) -> list[Fact]:
+    found: list[Fact] = []
+    for value in batch.values:
+        try:
+            if writer_schema_of(value).wire.cls in KINDS:
+                found.append(cast(Any, decode(value)))
+        except DecodeError:
+            continue  # the projector counts it
+    return found
