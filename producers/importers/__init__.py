@@ -83,6 +83,7 @@ class Options:
 Read = Callable[[Path, Options], list[ForeignRun]]
 
 FORMATS = {
+    "mini-swe-agent": "producers.importers.mini_swe_agent",
     "terminal-bench": "producers.importers.terminal_bench",
 }
 """Name -> module with a function `read`."""

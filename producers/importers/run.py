@@ -86,7 +86,7 @@ class ForeignRun:
             self.groups[group_id] = Group(self, group_id, task_id, opened)
         return self.groups[group_id]
 
-    def fact(self, name: str, at: Moment, ref: str, part: Key = (), **fields: Any) -> None:
+    def fact(self, name: str, at: Moment, ref: str, /, part: Key = (), **fields: Any) -> None:
         """A fact of the run itself; `part` tells facts apart that are about the same."""
         self.other_facts.append(self.draft(name, at, ref, fields, part))
 
@@ -203,7 +203,7 @@ class Attempt:
         fields = {"task_id": self.group.task_id, "replaces": replaces, **fields}
         self.fact("trajectory_started", at, ref, **fields)
 
-    def fact(self, name: str, at: Moment, ref: str, **fields: Any) -> None:
+    def fact(self, name: str, at: Moment, ref: str, /, **fields: Any) -> None:
         """Any fact of the attempt. Turns, tool calls and sandbox tries are numbered in the order in
         which they are added, unless they say otherwise; a tool call belongs to the last turn."""
         if name in ("turn_completed", "turn_failed"):
