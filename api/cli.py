@@ -9,6 +9,7 @@
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
     import                                 others' runs       api/import_commands.py
+    doctor                                 this machine      api/doctor_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
     sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
@@ -28,6 +29,7 @@ from api import (
     book_commands,
     broker_commands,
     demo_commands,
+    doctor_commands,
     engine_commands,
     import_commands,
     judge_commands,
@@ -58,6 +60,7 @@ assemble_commands.add_to(app)
 sft_commands.add_to(app)
 train_commands.add_to(app)
 demo_commands.add_to(app)
+doctor_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
 app.add_typer(engine_commands.app, name="engine")
 app.add_typer(sandbox_commands.app, name="sandboxes")
