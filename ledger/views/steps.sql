@@ -1,5 +1,6 @@
 -- One row per completed training step; its phases exclude one another, and what they leave of the
--- wall time is unattributed_s.
+-- wall time is unattributed_s. A phase that a step doesn't list took no time; of a step that lists
+-- none they are unknown.
 CREATE OR REPLACE VIEW steps AS
 WITH spent AS (
     SELECT
@@ -32,17 +33,19 @@ SELECT
     to_version,
     started_at,
     occurred_at AS ended_at,
+    time_quality,
     wall_s,
-    coalesce(waiting_s, 0) AS waiting_s,
-    coalesce(loading_s, 0) AS loading_s,
-    coalesce(logprobs_s, 0) AS logprobs_s,
-    coalesce(forward_backward_s, 0) AS forward_backward_s,
-    coalesce(optimizer_s, 0) AS optimizer_s,
-    coalesce(publishing_s, 0) AS publishing_s,
-    coalesce(engine_switch_s, 0) AS engine_switch_s,
-    coalesce(checkpoint_s, 0) AS checkpoint_s,
-    coalesce(evaluation_s, 0) AS evaluation_s,
+    waiting_s,
+    loading_s,
+    logprobs_s,
+    forward_backward_s,
+    optimizer_s,
+    publishing_s,
+    engine_switch_s,
+    checkpoint_s,
+    evaluation_s,
     wall_s - coalesce(attributed_s, 0) AS unattributed_s,
+    phases,
     trajectories,
     trained_tokens,
     computed_tokens,
