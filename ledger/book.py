@@ -43,6 +43,7 @@ VIEWS = (
     "downtime",
     "step_time",
     "step_time_totals",
+    "throughput",
     "weight_updates",
     "groups",
     "batches",

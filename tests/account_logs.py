@@ -240,6 +240,10 @@ class Stories:
         """A run of the function's name, as it tells it."""
         story = Story(tell.__name__)
         tell(story)
+        return self.add(story)
+
+    def add(self, story: Story) -> Story:
+        """A run told elsewhere; its name is its own."""
         self._stories.append(story)
         return story
 
