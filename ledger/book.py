@@ -60,6 +60,18 @@ VIEWS = (
     "contamination",
     "fabricated_zero",
     "false_exclusion",
+    "judgements",
+    "failure_counts",
+    "gpu_spans",
+    "gpu_shares",
+    "failures",
+    "failure_hazard",
+    "drop_group_cost",
+    "sandbox_uses",
+    "sandbox_start",
+    "sandbox_setup",
+    "verify_time",
+    "tunnel_overhead",
 )
 """Views in `ledger/views/`, each after those that it selects from."""
 

@@ -4,7 +4,7 @@ that nobody gave. Groups are decided by the assembler itself; evidence comes beh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,9 @@ Ask = Callable[[str], list[Any]]
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     folder = tmp_path_factory.mktemp("contamination")
-    yield book_of(the_log(), folder)
+    return book_of(the_log(), folder)
 
 
 def book_of(facts: Sequence[Fact], folder: Path) -> Ask:

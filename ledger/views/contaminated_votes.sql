@@ -76,20 +76,21 @@ votes AS (
         AND said.trajectory_id = voters.trajectory_id
         AND said.rule_set = touched.rule_set
 ),
-counted AS (
+together AS (
     SELECT
-        *,
-        count(*) OVER whole AS votes_with,
-        count(*) FILTER (NOT contaminates) OVER whole AS votes_without,
-        avg(score) OVER whole AS mean_with,
-        avg(score) FILTER (NOT contaminates) OVER whole AS mean_without,
-        stddev_samp(score) OVER whole AS std_with,
-        stddev_samp(score) FILTER (NOT contaminates) OVER whole AS std_without,
-        max(score) FILTER (NOT contaminates) OVER whole
-        - min(score) FILTER (NOT contaminates) OVER whole AS spread_without,
-        coalesce(bool_and(masked) FILTER (NOT contaminates) OVER whole, true) AS all_masked
-    FROM votes
-    WINDOW whole AS (PARTITION BY run_id, group_id, rule_set)
+        run_id,
+        group_id,
+        rule_set,
+        count(*) AS votes_with,
+        count(*) FILTER (NOT contaminates) AS votes_without,
+        avg(score) AS mean_with,
+        avg(score) FILTER (NOT contaminates) AS mean_without,
+        stddev_samp(score) AS std_with,
+        stddev_samp(score) FILTER (NOT contaminates) AS std_without,
+        max(score) FILTER (NOT contaminates)
+        - min(score) FILTER (NOT contaminates) AS spread_without,
+        coalesce(bool_and(masked) FILTER (NOT contaminates), true) AS all_masked
+    FROM votes GROUP BY run_id, group_id, rule_set
 ),
 listed AS (
     SELECT run_id, step, batch_id, log_offset, unnest(group_ids) AS group_id FROM batch_assembled
@@ -105,12 +106,13 @@ batched AS (
 -- The rules of the assembler, in its order, by the settings that it decided with.
 tested AS (
     SELECT
-        counted.*,
+        votes.*,
+        together.* EXCLUDE (run_id, group_id, rule_set),
         decided.algorithm,
         batched.step,
         batched.batch_id,
         CASE
-            WHEN counted.decision <> 'batch' THEN NULL
+            WHEN votes.decision <> 'batch' THEN NULL
             WHEN configuration ->> 'on_infra_failure' = 'drop_group'
                 AND votes_without < expected_size THEN 'group_policy'
             WHEN votes_without < coalesce(
@@ -120,7 +122,8 @@ tested AS (
             WHEN coalesce(spread_without <= 1e-6, true) THEN 'zero_variance'
             WHEN all_masked THEN 'group_policy'
         END AS would_be_dropped
-    FROM counted
+    FROM votes
+    JOIN together USING (run_id, group_id, rule_set)
     JOIN group_decisions USING (run_id, group_id)
     JOIN decided USING (group_id, last_offset)
     LEFT JOIN opened_groups USING (run_id, group_id)

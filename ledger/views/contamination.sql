@@ -2,7 +2,10 @@
 -- all the same, and rule set that says so, with its group's advantages as decided and without such
 -- attempts. Those `at_decision` must not be: the decision knew. `late_evidence` came behind it.
 CREATE OR REPLACE VIEW contamination AS
-WITH together AS (
+WITH votes AS (
+    SELECT * FROM contaminated_votes
+),
+together AS (
     SELECT
         run_id,
         group_id,
@@ -12,7 +15,7 @@ WITH together AS (
         list(reward ORDER BY slot, trajectory_id) AS rewards,
         list(advantage_with ORDER BY slot, trajectory_id) AS advantages_with,
         list(advantage_without ORDER BY slot, trajectory_id) AS advantages_without
-    FROM contaminated_votes GROUP BY run_id, group_id, rule_set
+    FROM votes GROUP BY run_id, group_id, rule_set
 )
 SELECT
     run_id,
@@ -44,6 +47,6 @@ SELECT
     advantages_with,
     advantages_without,
     would_be_dropped
-FROM contaminated_votes
+FROM votes
 JOIN together USING (run_id, group_id, rule_set)
 WHERE contaminates;
