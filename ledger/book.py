@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from ledger.avro import wire_types
 from ledger.log import Positions, TopicPartition
@@ -182,20 +183,20 @@ class Book:
         """Store positions; part of the caller's transaction."""
         if not positions:
             return
-        # One statement for all partitions: each costs a millisecond, whatever it does.
-        columns = [
-            [place.topic for place in positions],
-            [place.partition for place in positions],
-            list(positions.values()),
-        ]
+        # As an Arrow table: of a list parameter, DuckDB's client looks for pandas at every item.
+        topics, partitions = zip(*positions, strict=True)
+        rows = {
+            "topic": pa.array(topics, pa.string()),
+            "log_partition": pa.array(partitions, pa.int32()),
+            "next_offset": pa.array(list(positions.values()), pa.int64()),
+        }
+        self.connection.register("new_positions", pa.Table.from_pydict(rows))
         self.connection.execute(
             "DELETE FROM positions WHERE (topic, log_partition) IN"
-            " (SELECT (unnest(?), unnest(?::INTEGER[])))",
-            columns[:2],
+            " (SELECT (topic, log_partition) FROM new_positions)"
         )
-        self.connection.execute(
-            "INSERT INTO positions SELECT unnest(?), unnest(?), unnest(?)", columns
-        )
+        self.connection.execute("INSERT INTO positions FROM new_positions")
+        self.connection.unregister("new_positions")
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[duckdb.DuckDBPyConnection]:
