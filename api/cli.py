@@ -9,6 +9,7 @@
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
     import                                 others' runs       api/import_commands.py
+    simulate                               made-up runs      api/simulate_commands.py
     doctor                                 this machine      api/doctor_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
@@ -38,6 +39,7 @@ from api import (
     rollout_commands,
     sandbox_commands,
     sft_commands,
+    simulate_commands,
     train_commands,
 )
 from api.output import say
@@ -59,6 +61,7 @@ import_commands.add_to(app)
 assemble_commands.add_to(app)
 sft_commands.add_to(app)
 train_commands.add_to(app)
+simulate_commands.add_to(app)
 demo_commands.add_to(app)
 doctor_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
@@ -74,6 +77,7 @@ ERRORS = (
     *log_commands.ERRORS,
     *judge_commands.ERRORS,
     *import_commands.ERRORS,
+    *simulate_commands.ERRORS,
     *assemble_commands.ERRORS,
     *sft_commands.ERRORS,
     *train_commands.ERRORS,
