@@ -1,0 +1,83 @@
+"""One consistent look at the book: rows and the position that they belong to.
+
+Invariant: everything that one `Reading` answers is of one position, since it is one transaction;
+and it ends at its limit, whatever it is doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import duckdb
+
+from api.server.as_of import Past
+from api.server.problems import Problem
+from ledger.log import Positions, TopicPartition
+
+Row = dict[str, Any]
+
+
+def positions_in(cursor: duckdb.DuckDBPyConnection) -> Positions:
+    """Where the book that `cursor` sees has read up to."""
+    rows = cursor.execute(
+        "SELECT log_partition, next_offset FROM positions WHERE topic = 'events'"
+    ).fetchall()
+    return {TopicPartition("events", int(place)): int(offset) for place, offset in rows}
+
+
+class Reading:
+    """A transaction on a cursor of its own."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+        self.positions = positions_in(cursor)
+        """Where the book was, for each partition."""
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """(n,) rows by column name."""
+        result = self._cursor.execute(query, list(parameters))
+        names = [str(column[0]) for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def one(self, query: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """The first row; None where there is none."""
+        return next(iter(self.rows(query, parameters)), None)
+
+
+class Readings:
+    """Opens readings of a book; used from any thread."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, limit_s: float) -> None:
+        self._connection = connection.cursor()
+        self._making = threading.Lock()
+        self._limit_s = limit_s
+        self._past = Past(self._connection.cursor())
+
+    @contextlib.contextmanager
+    def open(self, as_of: Positions | None = None) -> Generator[Reading]:
+        """A reading of the book as it is, or as it was. Raises Problem when it takes too long."""
+        schema = None if as_of is None else self._past.schema(as_of)
+        with self._making:
+            cursor = self._connection.cursor()
+        timer = threading.Timer(self._limit_s, cursor.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            cursor.execute("SET TimeZone = 'UTC'")
+            if schema is not None:
+                cursor.execute(f"USE {schema}")
+            cursor.execute("BEGIN")
+            yield Reading(cursor)
+        except duckdb.InterruptException:
+            raise Problem(
+                503,
+                "too_slow",
+                rule=f"an answer may take {self._limit_s:g} s",
+                place="[serve] answer_s",
+            ) from None
+        finally:
+            timer.cancel()
+            cursor.close()
