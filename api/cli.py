@@ -1,6 +1,7 @@
 """The command line: `rollbook COMMAND`. One command is one function.
 
     project audit sql                      the book           api/book_commands.py
+    serve                                  the book, asked    api/serve_commands.py
     replay                                 book and batches   api/replay_commands.py
     assemble                               batches           api/assemble_commands.py
     assemble-sft                           batches of traces api/sft_commands.py
@@ -38,6 +39,7 @@ from api import (
     replay_commands,
     rollout_commands,
     sandbox_commands,
+    serve_commands,
     sft_commands,
     simulate_commands,
     train_commands,
@@ -53,6 +55,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 book_commands.add_to(app)
+serve_commands.add_to(app)
 replay_commands.add_to(app)
 log_commands.add_to(app)
 rollout_commands.add_to(app)
@@ -74,6 +77,7 @@ ERRORS = (
     engine_commands.EngineServerError,
     sandbox_commands.LocalE2BError,
     *book_commands.ERRORS,
+    *serve_commands.ERRORS,
     *log_commands.ERRORS,
     *judge_commands.ERRORS,
     *import_commands.ERRORS,
