@@ -88,6 +88,31 @@ def test_a_rule_fires_after_so_many_and_no_more_than_so_often() -> None:
     assert fired == [(0, 2), (1, 2)]
 
 
+def test_with_both_a_rule_fires_there_with_that_probability_and_nowhere_else() -> None:
+    plan = FaultPlan([parse_rule("lost_idle:after=1,p=0.5")], 0)
+    fired = [(b, n) for b in range(200) for n in range(3) if plan.strike("command", b, n)]
+    assert {n for _, n in fired} == {1}
+    assert 70 < len(fired) < 130
+
+
+def test_a_sandbox_may_be_lost_behind_a_command_and_a_command_may_be_slow(tmp_path: Path) -> None:
+    rules = ("command_slow:after=0,seconds=0.4", "lost_idle:after=1")
+    server = LocalE2B(tmp_path, faults=rules, unsafe=True)
+    url = server.start()
+    try:
+        sandbox = Sandbox.create(timeout=60, **at(url))
+        began = time.monotonic()
+        assert sandbox.commands.run("echo 0").stdout == "0\n"
+        assert time.monotonic() - began > 0.4
+        assert sandbox.commands.run("echo 1").stdout == "1\n"
+        with pytest.raises(SandboxNotRunningException):
+            sandbox.commands.run("echo 2")
+    finally:
+        server.stop()
+    told = [json.loads(line) for line in server.fault_file.read_text().splitlines()]
+    assert [(each["rule"], each["served"]) for each in told] == [(rules[0], 0), (rules[1], 1)]
+
+
 def test_start_latency_is_drawn_by_seed_and_number() -> None:
     assert StartLatency.parse("fixed:0.5").draw(1, 2) == 0.5
     drawn = [StartLatency.parse("lognormal:2,0.8").draw(1, n) for n in range(1000)]

@@ -56,9 +56,11 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxSettin
         yield settings
 
 
-async def attempt(sandbox: Sandbox, bug: Bug, actions: Sequence[int]) -> tuple[list[int], Verdict]:
+async def attempt(
+    sandbox: Sandbox, bug: Bug, actions: Sequence[int], trace_lines: int = 0
+) -> tuple[list[int], Verdict]:
     """The tokens of an attempt in a real repository, as far as it gets, and its verdict."""
-    task = MicroRepair.of(bug)
+    task = MicroRepair.of(bug, trace_lines)
     await task.setup(sandbox)
     scaffold = task.scaffold()
     tokens = scaffold.prompt()
@@ -161,6 +163,22 @@ def test_the_tests_tell_every_operator_of_a_family_from_the_right_one(
     gold = attempts(settings, [(bug, repair(bug)) for bug in bugs])
     assert [verdict.value for _, verdict in empty] == [0.0] * 12
     assert [verdict.value for _, verdict in gold] == [1.0] * 12
+
+
+def test_verbose_tests_fill_the_context_and_change_nothing_else(
+    settings: SandboxSettings,
+) -> None:
+    async def run(sandboxes: Sandboxes) -> tuple[list[int], Verdict]:
+        async with sandboxes.open(UNRECORDED) as sandbox:
+            return await attempt(sandbox, LESS_IS_GREATER, [L1, L2, EQUAL, LESS], trace_lines=3)
+
+    tokens, verdict = with_sandboxes(settings, run)
+    told = "L1 FAIL add + L2 FAIL less > == FAIL <22> <23> <24> less == <"
+    assert words(tokens) == f"BOS FAIL L2 less > {told}"
+    assert verdict.value == 1.0
+    tasks = micro_repair("train", verbose=2)
+    assert [task.trace_lines for task in tasks.tasks[:3]] == [100, 100, 0]  # type: ignore[attr-defined]
+    assert tasks.caps.context_tokens == 256
 
 
 def test_a_verdict_counts_the_tests(settings: SandboxSettings) -> None:

@@ -76,7 +76,22 @@ async def start(request: Request) -> Response:
         # Before it can tell its end: a loss behind the last command would strike nobody.
         await server.store.end(box, "lost")
     stream = _stream(process, process.first, rule)
+    if rule is not None and rule.kind == "lost_idle":
+        stream = _lost_behind(server, box, stream)
     return StreamingResponse(stream, media_type=connect_wire.STREAM_TYPE)
+
+
+async def _lost_behind(
+    server: Server, box: Box, stream: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """All that a command says; the sandbox is gone before the client has the last of it."""
+    last = b""
+    async for part in stream:
+        if last:
+            yield last
+        last = part
+    await server.store.end(box, "lost")
+    yield last
 
 
 async def _strike(server: Server, box: Box) -> Rule | None:
@@ -87,6 +102,8 @@ async def _strike(server: Server, box: Box) -> Rule | None:
         if rule.kind == "pool_exhausted":
             await asyncio.sleep(rule.seconds)
             raise Refusal(503, f"no connection is free in the pool: injected: {rule.text}")
+        if rule.kind == "command_slow":
+            await asyncio.sleep(rule.seconds)
         return rule
     return None
 

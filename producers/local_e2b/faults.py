@@ -7,11 +7,14 @@ A rule is `KIND:KEY=VALUE,...`; at least one of p and after says when it fires:
     dropped_stream:p=0.02,seconds=0.1    a command's stream breaks this long after its start event;
                                          the command runs on
     lost:p=0.05,seconds=0                the sandbox is killed this long after a command's start
+    lost_idle:after=0,p=0.05             the sandbox is gone when a command has told its end
+    command_slow:p=0.05,seconds=2        a command starts this much later
     disk_full:p=0.01                     a write through the files API gets 507
     pool_exhausted:p=0.01,seconds=5      a command waits this long, then gets 503
 
     p=0.1      with this probability, at each create request, command or write
-    after=3    when 3 of them were served before: commands and writes are counted in each sandbox
+    after=3    when 3 of them were served before: commands and writes are counted in each sandbox;
+               with p too, only then, and with this probability
     times=5    no more than this often in all
 
 What is drawn depends on the seed, the rule's place in the list, the number of the create request
@@ -38,12 +41,14 @@ POINTS: dict[str, Point] = {
     "start_slow": "create",
     "dropped_stream": "command",
     "lost": "command",
+    "lost_idle": "command",
+    "command_slow": "command",
     "disk_full": "write",
     "pool_exhausted": "command",
 }
 """Kinds of fault and where they strike."""
 
-SECONDS = {"start_slow": 5.0, "pool_exhausted": 5.0}
+SECONDS = {"start_slow": 5.0, "command_slow": 2.0, "pool_exhausted": 5.0}
 """Defaults; 0 for other kinds."""
 
 
@@ -65,6 +70,12 @@ class Rule:
     @property
     def point(self) -> Point:
         return POINTS[self.kind]
+
+    def chance(self, served: int) -> float:
+        """Probability that it strikes one behind which so many were served."""
+        if self.after is None:
+            return self.p
+        return 0.0 if self.after != served else self.p or 1.0
 
 
 def parse_rule(text: str) -> Rule:
@@ -135,7 +146,7 @@ class FaultPlan:
         for number, rule in enumerate(self.rules):
             if rule.point != point or self.fired[number] == rule.times:
                 continue
-            if rule.after == served or draw(self.seed, number, create_no, served) < rule.p:
+            if draw(self.seed, number, create_no, served) < rule.chance(served):
                 self.fired[number] += 1
                 struck.append(rule)
                 if rule.kind != "start_slow":

@@ -1,6 +1,7 @@
 """Which tasks a run is about, from one line of text.
 
     micro_repair:train?seed=0           generated; also micro_repair:held_out
+    micro_repair:train?verbose=4        the tests of four of them print without end
     lite.jsonl?tokenizer=models/qwen3   SWE-bench or SWE-smith rows
     lite.jsonl?tokenizer=...&split=test&ids=a__b-1,c__d-2&limit=10
 
@@ -29,9 +30,10 @@ def load_tasks(spec: str, *, tokenizer: str | None = None) -> TaskSet:
     if len(options) < len(pairs) or not all(equals for _, equals, _ in pairs):
         raise TasksRefused(f"options must be name=value, each once, got {query!r} ({spec})")
     if name == MICRO_REPAIR or name.startswith(f"{MICRO_REPAIR}:"):
-        _check(options, {"seed", "limit"}, spec)
+        _check(options, {"seed", "limit", "verbose"}, spec)
         split = name.partition(":")[2] or "train"
-        return micro_repair(split, _count(options, "seed", spec, 0) or 0, _limit(options, spec))
+        seed, verbose = (_count(options, each, spec, 0) or 0 for each in ("seed", "verbose"))
+        return micro_repair(split, seed, _limit(options, spec), verbose)
     path = Path(name)
     if path.suffix not in (".jsonl", ".json"):
         raise TasksRefused(

@@ -23,6 +23,8 @@ from producers.tasks.micro_repair.vocabulary import FUNCTIONS
 FOLDER = "repository"
 """Where it lies in the sandbox, from the home folder."""
 RUN_TESTS = "python3 -I -S tests.py"
+TRACE_WORD = "TRACE"
+"""Begins each line that verbose tests print beside their results."""
 
 EDIT = r"""# usage: sh edit LINE OPERATOR
 # Puts another operator of the same kind into a line of functions.py; exit code 2 if it doesn't fit.
@@ -46,8 +48,12 @@ CASES = {
 %s
 }
 
+TRACE_LINES = %d
+
 functions = {}
 passed = failed = 0
+for number in range(TRACE_LINES):
+    print("TRACE", number)
 try:
     with open("functions.py") as source:
         exec(source.read(), functions)
@@ -86,13 +92,14 @@ def source_line(function: int, operator: int) -> str:
     return f"def {FUNCTIONS[function].name}(a, b): return a {FUNCTIONS[operator].operator} b"
 
 
-def files_of(bug: Bug) -> dict[str, str]:
-    """The repository's files by name."""
+def files_of(bug: Bug, trace_lines: int = 0) -> dict[str, str]:
+    """The repository's files by name. `trace_lines`: so many more lines its tests print."""
     functions = [FUNCTIONS[index] for index in bug.functions]
     source = map(source_line, bug.functions, bug.operators)
     return {
         "functions.py": "".join(f"{line}\n" for line in source),
-        "tests.py": TESTS % "\n".join(f'    "{f.name}": {f.cases},' for f in functions),
+        "tests.py": TESTS
+        % ("\n".join(f'    "{f.name}": {f.cases},' for f in functions), trace_lines),
         "README.md": README % "\n".join(f"- `{f.name}`: {f.meaning}" for f in functions),
         "edit": EDIT,
     }

@@ -11,6 +11,9 @@ of the repository.
     TEST          run the tests             as above
     SUBMIT        ends the attempt
     else          costs a turn              ERR name operator, of the cursor's line
+
+Where the tests are verbose, a spare token stands for each line of their trace, between the status
+and the name.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from producers.tasks.micro_repair.bugs import Bug
-from producers.tasks.micro_repair.repository import edit_command, test_command, view_command
+from producers.tasks.micro_repair.repository import (
+    TRACE_WORD,
+    edit_command,
+    test_command,
+    view_command,
+)
 from producers.tasks.micro_repair.vocabulary import (
     BOS,
     ERR,
@@ -29,6 +37,7 @@ from producers.tasks.micro_repair.vocabulary import (
     FUNCTIONS,
     LINE_TOKENS,
     OPERATOR_TOKENS,
+    SPARE_TOKENS,
     SUBMIT,
     TEST,
     word,
@@ -95,10 +104,17 @@ class MicroRepairScaffold:
             return self._observation(FAIL)  # as before: green would have ended the attempt
         if result.exit_code == GREEN:
             return Observation((), done=True)
-        return self._observation(FAIL if result.exit_code == RED else ERR)
+        status = FAIL if result.exit_code == RED else ERR
+        return self._observation(status, _trace(result.stdout))
 
-    def _observation(self, status: int) -> Observation:
-        return Observation((status, *self._seen), done=False)
+    def _observation(self, status: int, trace: Sequence[int] = ()) -> Observation:
+        return Observation((status, *trace, *self._seen), done=False)
+
+
+def _trace(stdout: str) -> list[int]:
+    """A token for each line that verbose tests printed beside their results."""
+    lines = [line for line in stdout.splitlines() if line.startswith(f"{TRACE_WORD} ")]
+    return [SPARE_TOKENS[number % len(SPARE_TOKENS)] for number in range(len(lines))]
 
 
 def _read_line(stdout: str) -> tuple[int, int] | None:

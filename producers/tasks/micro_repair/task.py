@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from producers.tasks.micro_repair.bugs import SPLIT_SIZES, Bug, draw_bugs
@@ -34,6 +34,9 @@ VERSION = "1"
 """Of the files, the commands and the verdict."""
 CAPS = Caps(turns=TURNS, output_tokens=1, context_tokens=5 + TURNS + 3 * (TURNS - 1), clock_s=120.0)
 """An attempt is at most 22 tokens: the prompt, a token a turn, three to see between turns."""
+TRACE_LINES = 100
+VERBOSE_CONTEXT = 256
+"""Tokens of an attempt where some tests are verbose: two of their traces fit, and not a third."""
 
 _SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
@@ -53,6 +56,8 @@ class MicroRepair:
     """Digest of the files and the version."""
     statement: str
     """What the tests say before any edit."""
+    trace_lines: int = 0
+    """Lines that its tests print beside their results: contexts run away with them."""
     stratum_weight: None = None
     """Strata aren't weighted."""
     repository: str = "micro_repair"
@@ -67,15 +72,16 @@ class MicroRepair:
     """Version of the tests' text and its reading."""
 
     @classmethod
-    def of(cls, bug: Bug) -> MicroRepair:
+    def of(cls, bug: Bug, trace_lines: int = 0) -> MicroRepair:
         """The task for a bug."""
-        digest = hashlib.sha256(json.dumps([VERSION, files_of(bug)]).encode()).hexdigest()
+        files = files_of(bug, trace_lines)
+        digest = hashlib.sha256(json.dumps([VERSION, files]).encode()).hexdigest()
         name = FUNCTIONS[bug.right].name
         statement = (
             f"The tests of {name} fail. Line {bug.line + 1} of functions.py is"
             f" `{source_line(bug.right, bug.wrong)}`. Make all tests pass."
         )
-        return cls(bug, bug.name, bug.family, digest, statement)
+        return cls(bug, bug.name, bug.family, digest, statement, trace_lines)
 
     def scaffold(self) -> MicroRepairScaffold:
         """A scaffold for a new attempt."""
@@ -83,7 +89,8 @@ class MicroRepair:
 
     async def setup(self, sandbox: Sandbox) -> None:
         """Write the repository."""
-        result = await sandbox.run(write_command(files_of(self.bug)), timeout_s=TIMEOUT_S)
+        files = files_of(self.bug, self.trace_lines)
+        result = await sandbox.run(write_command(files), timeout_s=TIMEOUT_S)
         if result.exit_code != 0:
             raise TaskError(
                 f"the repository could not be written: {result.stderr.strip()!r},"
@@ -103,7 +110,8 @@ class MicroRepair:
     async def verify(self, sandbox: Sandbox, open_sandbox: OpenSandbox) -> Verdict:
         """Write the tests anew and run them, in the policy's own sandbox: its commands can change
         nothing but operators. 1 if all pass, else 0."""
-        tests = write_command({"tests.py": files_of(self.bug)["tests.py"]})
+        files = files_of(self.bug, self.trace_lines)
+        tests = write_command({"tests.py": files["tests.py"]})
         began = time.monotonic()
         result = await sandbox.run(f"{tests} && {RUN_TESTS}", timeout_s=TIMEOUT_S)
         seconds = time.monotonic() - began
@@ -127,21 +135,26 @@ class MicroRepair:
         )
 
 
-def micro_repair(split: str, seed: int = 0, limit: int | None = None) -> TaskSet:
-    """The tasks of a split. `limit` takes the first ones. Raises TasksRefused."""
+def micro_repair(split: str, seed: int = 0, limit: int | None = None, verbose: int = 0) -> TaskSet:
+    """The tasks of a split. `limit` takes the first ones; the tests of the first `verbose` ones
+    print far more than a context has room for. Raises TasksRefused."""
     if split not in SPLIT_SIZES:
         raise TasksRefused(
             f"the split of micro_repair must be one of {', '.join(SPLIT_SIZES)}, got {split!r}"
         )
     bugs = draw_bugs(split, seed)[:limit]
     subset = f"seed={seed}" if limit is None else f"seed={seed}, first {limit}"
+    subset += f", verbose={verbose}" if verbose else ""
     return TaskSet(
         dataset="micro_repair",
         split=split,
         subset=subset,
-        tasks=tuple(MicroRepair.of(bug) for bug in bugs),
+        tasks=tuple(
+            MicroRepair.of(bug, TRACE_LINES if number < verbose else 0)
+            for number, bug in enumerate(bugs)
+        ),
         scaffold=f"micro_repair {VERSION}",
-        caps=CAPS,
+        caps=replace(CAPS, context_tokens=VERBOSE_CONTEXT) if verbose else CAPS,
         action_tokens=1,
         vocab_size=VOCABULARY,
     )

@@ -2,7 +2,7 @@
 
     0 BOS   1 FAIL   2 OK   3 ERR   4 TEST   5 SUBMIT
     6-9     lines 1 to 4            10-15  names of functions      16-21  operators
-    22-31   unused: the smallest vocabulary that engines are happy with has spare tokens
+    22-31   spare: no action; verbose tests' traces are told in them
 
 Invariant: operator i is the right one for function i; the first three are one family and the last
 three the other. An operator of the other family doesn't fit a line.
@@ -18,6 +18,7 @@ LINE_TOKENS = range(6, 6 + LINES)
 FUNCTION_TOKENS = range(10, 16)
 OPERATOR_TOKENS = range(16, 22)
 VOCABULARY = 32
+SPARE_TOKENS = range(22, VOCABULARY)
 
 
 @dataclass(frozen=True, slots=True)
