@@ -174,7 +174,7 @@ class Parts:
         """Training's. In each of its lives the tasks come in another order."""
         plan, lives = self.demo.plan, itertools.count(1000 * (plan_seed := self.demo.plan.seed))
         line = ["--run-id", self.demo.run_id, "--name", "micro_repair"]
-        line += ["--tasks", f"micro_repair:train?seed={plan_seed}"]
+        line += ["--tasks", f"micro_repair:train?seed={plan_seed}&verbose={plan.verbose}"]
         line += ["--group-size", str(plan.group_size), "--until-step", str(plan.steps)]
         ahead = plan.groups_per_batch * (1 if plan.sync else 3)
         line += ["--ahead", str(ahead), *(["--sync"] if plan.sync else [])]

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 FAULTS = (
-    "start_refused:p=0.03,status=500",
-    "start_slow:p=0.03,seconds=2",
-    "lost:p=0.01",
+    "start_refused:p=0.04,status=500",
+    "start_slow:p=0.02,seconds=1.5",
+    "command_slow:p=0.01,seconds=1.5",
+    "lost_idle:after=0,p=0.04",
 )
 """What the sandbox server does wrong on purpose; `producers.local_e2b.faults` says how."""
 STATE = "demo.json"
@@ -51,6 +52,8 @@ class Plan:
     """At each held-out task, in an evaluation."""
     held_out: int = 40
     """Held-out tasks that are evaluated."""
+    verbose: int = 4
+    """Training tasks whose tests print so much that the context runs away."""
     faults: tuple[str, ...] = FAULTS
     """Rules of the sandbox server."""
 

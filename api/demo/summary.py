@@ -44,10 +44,10 @@ THROUGHPUT = """
     FROM trajectories WHERE run_id = ? AND state = 'finished'
 """
 FAILURES = """
-    SELECT blame, cause_class AS class, cause_stage AS stage, count(*) AS attempts,
-        count(*) FILTER (members.votes) AS voted
-    FROM trajectories LEFT JOIN members USING (group_id, trajectory_id)
-    WHERE trajectories.run_id IN ({runs}) AND blame IS NOT NULL
+    SELECT attempts.blame, attempts.cause_class AS class, attempts.cause_stage AS stage,
+        count(*) AS attempts, count(*) FILTER (members.votes) AS voted
+    FROM trajectories AS attempts LEFT JOIN members USING (group_id, trajectory_id)
+    WHERE attempts.run_id IN ({runs}) AND attempts.blame IS NOT NULL
     GROUP BY ALL ORDER BY ALL
 """
 GROUPS = """
