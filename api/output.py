@@ -1,4 +1,5 @@
-"""What commands print: rows on stdout as table, json or csv; progress and errors on stderr."""
+"""What commands print: rows on stdout as table, json, csv or markdown; progress and errors on
+stderr."""
 
 from __future__ import annotations
 
@@ -31,22 +32,49 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+    MARKDOWN = "markdown"
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
     """(n,) rows under their column names. Times are UTC in ISO 8601; csv leaves null empty."""
     if form is Format.JSON:
-        if len(set(columns)) < len(columns):
-            raise ValueError(f"json needs columns of different names, got {', '.join(columns)}")
-        objects = [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
-        json.dump(objects, sys.stdout, ensure_ascii=False, allow_nan=False, indent=1)
-        sys.stdout.write("\n")
+        print_json(objects_of(columns, rows))
+    elif form is Format.MARKDOWN:
+        _print_markdown(columns, rows)
     elif form is Format.CSV:
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
         writer.writerows([["" if each is None else _csv(each) for each in row] for row in rows])
     else:
         _print_table(columns, rows)
+
+
+def objects_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """(n,) rows as what JSON can hold, by column. Raises ValueError for two columns of one name."""
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"json needs columns of different names, got {', '.join(columns)}")
+    return [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document."""
+    json.dump(value, sys.stdout, ensure_ascii=False, allow_nan=False, indent=1)
+    sys.stdout.write("\n")
+
+
+def _print_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def cell(value: Any) -> str:
+        # It can hold neither a bar nor the end of a line.
+        text = "" if value is None else str(_plain(value))
+        return " ".join(text.replace("|", "\\|").split())
+
+    def line(cells: Sequence[Any]) -> str:
+        return f"| {' | '.join(map(cell, cells))} |"
+
+    print(line(columns))
+    print(f"|{' --- |' * len(columns)}")
+    for row in rows:
+        print(line(row))
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
