@@ -580,7 +580,7 @@ CREATE TABLE step_completed (
     batch_id UUID,  -- What it trained on.
     from_version BIGINT,  -- The policy version that it trained from.
     to_version BIGINT,  -- The policy version that it made.
-    started_at TIMESTAMPTZ NOT NULL,  -- When it began: the end of the step before it, or the trainer's readiness.
+    started_at TIMESTAMPTZ,  -- When it began: the end of the step before it, or the trainer's readiness; null: unknown to an importer.
     wall_s DOUBLE NOT NULL,  -- Seconds by the monotonic clock.
     phases STRUCT("phase" VARCHAR, "start_offset_s" DOUBLE, "seconds" DOUBLE)[] NOT NULL,  -- Stretches that exclude one another; what they leave of wall_s has no name.
     trajectories BIGINT,  -- Trajectories trained on.

@@ -47,8 +47,9 @@ class StepCompleted(Fact):
     """The policy version that it trained from."""
     to_version: int | None = None
     """The policy version that it made."""
-    started_at: datetime
-    """When it began: the end of the step before it, or the trainer's readiness."""
+    started_at: datetime | None = None
+    """When it began: the end of the step before it, or the trainer's readiness; null: unknown to
+    an importer."""
     wall_s: float
     """Seconds by the monotonic clock."""
     phases: list[PhaseSpan] = field(default_factory=list[PhaseSpan])

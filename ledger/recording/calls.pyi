@@ -481,7 +481,7 @@ class RecordCalls:
         batch_id: str | UUID | None,
         from_version: int | None = ...,
         to_version: int | None = ...,
-        started_at: datetime,
+        started_at: datetime | None = ...,
         wall_s: float,
         phases: list[PhaseSpan] = ...,
         trajectories: int | None = ...,
