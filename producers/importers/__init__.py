@@ -83,6 +83,9 @@ class Options:
 Read = Callable[[Path, Options], list[ForeignRun]]
 
 FORMATS = {
+    "swe-bench": "producers.importers.swe_bench",
+    "harbor": "producers.importers.harbor",
+    "atif": "producers.importers.atif",
     "mini-swe-agent": "producers.importers.mini_swe_agent",
     "terminal-bench": "producers.importers.terminal_bench",
 }

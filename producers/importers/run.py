@@ -14,6 +14,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, get_type_hints
 
 from ledger.avro import wire_types
@@ -241,12 +242,18 @@ class Attempt:
         self.fact("trajectory_finished", at, ref, **fields)
 
 
-def _fitting(name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields whose texts fit into a fact. Null fields are left to their defaults."""
+@cache
+def _excerpts(name: str) -> frozenset[str]:
+    """Fields of a fact that are excerpts."""
     hints = get_type_hints(wire_types()[name].cls)
+    return frozenset(field for field, hint in hints.items() if optional(hint)[0] is Excerpt)
+
+
+def _fitting(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields whose texts fit into a fact."""
     fitting: dict[str, Any] = {}
     for field, value in fields.items():
-        if isinstance(value, str) and field in hints and optional(hints[field])[0] is Excerpt:
+        if isinstance(value, str) and field in _excerpts(name):
             value = Excerpt.of(value)
         elif type(value) is str and field != "configuration" and len(value) > MAX_WORD:
             digest = hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()

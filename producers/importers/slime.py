@@ -1,0 +1,160 @@
+"""slime: the console's metric lines, as training steps.
+
+One step for each rollout whose `perf` line tells its time. No clock is printed, so no step has one,
+and attempts are not in these lines at all. The steps keep the rollout's number as printed (from 0).
+
+Where the seconds go: `train_wait_time` is all that lies between two trainings, so publishing
+(`update_weights_time`) and engine switches (`sleep_time`, `wake_up_time`) are parts of it, and the
+rest is waiting; `log_probs_time`, `ref_log_probs_time`, `actor_train_time` (with the optimizer) and
+`data_preprocess_time` are parts of `train_time`. Phases are laid end to end in that order.
+
+Read from slime's own lines of a public run; a line is the same in miles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ledger.facts import PhaseSpan
+from ledger.facts.lists import Phase, RunKind
+from producers.importers import Options, figures
+from producers.importers.run import ForeignRun
+from producers.importers.slime_lines import ConsoleLines, Numbers, RolloutLines, read_lines
+from producers.importers.source import BadImport, SourceFile
+from producers.importers.times import UNKNOWN
+
+FORM = "slime"
+SUFFIXES = (".log", ".txt", ".out")
+_OUTSIDE = (
+    (Phase.PUBLISHING, ("perf/update_weights_time",)),
+    (Phase.ENGINE_SWITCH, ("perf/sleep_time", "perf/wake_up_time")),
+)
+"""Parts of perf/train_wait_time beside the waiting."""
+_INSIDE = (
+    (Phase.LOADING, ("perf/data_preprocess_time",)),
+    (Phase.LOGPROBS, ("perf/log_probs_time", "perf/ref_log_probs_time")),
+    (Phase.FORWARD_BACKWARD, ("perf/actor_train_time",)),
+)
+"""Parts of perf/train_time."""
+
+
+def read(path: Path, options: Options) -> list[ForeignRun]:
+    """One training run: the console output at `path`, or in a folder's .log, .txt and .out files.
+    Raises BadImport."""
+    options.taken()
+    sources = console_files(path)
+    run = ForeignRun(
+        FORM,
+        sorted(source.sha256 for source in sources),
+        kind=RunKind.TRAIN,
+        name=path.name,
+        ref=sources[0].ref(),
+    )
+    any_lines = False
+    for source in sources:
+        lines = read_lines(source)
+        any_lines = any_lines or bool(lines)
+        add_steps(run, lines, source)
+    if not any_lines:
+        raise BadImport(f"{path.name} must have lines such as `perf 1: {{...}}`, got none")
+    return [run]
+
+
+def console_files(path: Path) -> list[SourceFile]:
+    """The console output at a path. Raises BadImport where there is none."""
+    if path.is_file():
+        return [SourceFile.read(path, path)]
+    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    if not files:
+        raise BadImport(
+            f"{path.name} must hold console output ({', '.join(SUFFIXES)}), got none such file"
+        )
+    return [SourceFile.read(each, path) for each in files]
+
+
+def add_steps(run: ForeignRun, lines: ConsoleLines, source: SourceFile) -> None:
+    """A step for each rollout that tells its time, with the loss of the optimizer step of that
+    number, and what the lines claim. What belongs to no step is noted."""
+    for note in lines.notes:
+        run.note(note)
+    used: set[int] = set()
+    for number, rollout in sorted(lines.rollouts.items()):
+        step = lines.steps.get(number)
+        if (wall_s := _wall_s(rollout.numbers)) is None:
+            run.note(f"{source.name}: rollout {number} has no perf/step_time, so it makes no step")
+            continue
+        if step is not None:
+            used.add(number)
+        told = rollout.numbers | (step.numbers if step else {})
+        run.fact(
+            "step_completed",
+            UNKNOWN,
+            source.ref(rollout.pointer),
+            step=number,
+            batch_id=None,
+            wall_s=wall_s,
+            phases=phases_of(rollout.numbers),
+            loss=told.get("train/loss"),
+            grad_norm=told.get("train/grad_norm"),
+            metrics=told,
+        )
+        _claim(run, rollout, source)
+    for number in sorted(lines.steps.keys() - used):
+        run.note(
+            f"{source.name}: optimizer step {number} belongs to no rollout with a time, so its"
+            f" {len(lines.steps[number].numbers)} numbers are in no fact"
+        )
+
+
+def phases_of(numbers: Mapping[str, float]) -> list[PhaseSpan]:
+    """Where a step's seconds went. Waiting is what publishing and switches leave of the wait; where
+    they are more than the wait, they are no part of it, and all of it was waiting."""
+    outside = _spent(_OUTSIDE, numbers)
+    wait_s = numbers.get("perf/train_wait_time", 0.0)
+    rest_s = wait_s - sum(seconds for _, seconds in outside)
+    waiting = (Phase.WAITING, rest_s if rest_s >= 0 else wait_s)
+    at_s, phases = 0.0, list[PhaseSpan]()
+    for phase, seconds in (waiting, *outside, *_spent(_INSIDE, numbers)):
+        if seconds:
+            phases.append(PhaseSpan(phase, at_s, seconds))
+            at_s += seconds
+    return phases
+
+
+def _spent(
+    parts: tuple[tuple[Phase, tuple[str, ...]], ...], numbers: Mapping[str, float]
+) -> list[tuple[Phase, float]]:
+    return [(phase, sum(numbers.get(name, 0.0) for name in names)) for phase, names in parts]
+
+
+def _wall_s(numbers: Numbers) -> float | None:
+    """Seconds of the step: as printed, or of its two halves. Null where neither is told."""
+    if (told := numbers.get("perf/step_time")) is not None:
+        return told
+    halves = [numbers.get("perf/train_wait_time"), numbers.get("perf/train_time")]
+    return None if None in halves else sum(each or 0.0 for each in halves)
+
+
+def _claim(run: ForeignRun, rollout: RolloutLines, source: SourceFile) -> None:
+    """The identities that slime's figures satisfy, each from the parts that the ledger has."""
+    place = f"{source.name}#{rollout.pointer}"
+
+    def claim(what: str, name: str, expression: str) -> None:
+        query = of_step(rollout.number, expression)
+        run.claim(f"rollout {rollout.number} {what}", rollout.numbers.get(name), query, place)
+
+    wait, train = "metrics['perf/train_wait_time']", "metrics['perf/train_time']"
+    claim("step_time = train_wait_time + train_time", "perf/step_time", f"{wait} + {train}")
+    claim("wait_time_ratio", "perf/wait_time_ratio", f"{wait} / wall_s")
+    claim("update_weights_time", "perf/update_weights_time", "publishing_s")
+    claim("actor_train_time", "perf/actor_train_time", "forward_backward_s")
+    outside = "waiting_s + publishing_s + engine_switch_s"
+    claim("train_wait_time", "perf/train_wait_time", outside)
+
+
+def of_step(number: int, expression: str) -> str:
+    """A query for one value of one step."""
+    return figures.of_facts("steps", expression, f"step = {number}")
+
+
