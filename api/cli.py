@@ -12,6 +12,7 @@
     import                                 others' runs       api/import_commands.py
     simulate                               made-up runs      api/simulate_commands.py
     doctor                                 this machine      api/doctor_commands.py
+    compare                                two runs or spans  api/compare_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
     sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
@@ -30,6 +31,7 @@ from api import (
     assemble_commands,
     book_commands,
     broker_commands,
+    compare_commands,
     demo_commands,
     doctor_commands,
     engine_commands,
@@ -65,6 +67,7 @@ assemble_commands.add_to(app)
 sft_commands.add_to(app)
 train_commands.add_to(app)
 simulate_commands.add_to(app)
+compare_commands.add_to(app)
 demo_commands.add_to(app)
 doctor_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")

@@ -156,7 +156,8 @@ def _clustered(
     if weights is None and any(len(values) < 2 for values in present.values()):
         # One task says nothing of the spread inside its stratum: the spread over all tasks, which
         # is larger, stands in.
-        present = {None: [value for values in present.values() for value in values]}
+        together = [value for values in present.values() for value in values]
+        present = dict[str | None, list[float]]({None: together})
     if any(len(values) < 2 for values in present.values()):
         return _by_three_over_tasks(strata, weights, limits)
     shares = _shares(present, weights)

@@ -1,0 +1,80 @@
+"""Command `rollbook compare`: two runs, or two spans of one, beside one another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from api.options import BookOption, ConfigOption, FormatOption, the_book
+from api.output import Format, print_rows
+from ledger.accounts.compare import compare_step_time, compare_throughput
+from ledger.accounts.compare_quality import compare_pass_at_1, read_evaluation
+from ledger.accounts.sides import find_run, read_step_time, read_throughput
+from ledger.book import connect
+
+
+class Measure(StrEnum):
+    """What is compared."""
+
+    THROUGHPUT = "throughput"
+    STEP_TIME = "step-time"
+    PASS_AT_1 = "pass-at-1"
+
+
+_SIDE = "A run by id, beginning of its id, or name; RUN/N is its span N, or policy version N."
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command to the application."""
+    app.command()(compare)
+
+
+def compare(
+    measure: Annotated[Measure, typer.Argument(help="What to compare.")],
+    a: Annotated[str, typer.Argument(help=_SIDE)],
+    b: Annotated[str, typer.Argument(help=_SIDE)],
+    book: BookOption = None,
+    config: ConfigOption = None,
+    rule_set: Annotated[
+        int | None, typer.Option("--rule-set", help="Whose judgement counts, where there are two.")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Say what B is beside A: ratios, what they were bought with, every setting that differs."""
+    with contextlib.closing(connect(the_book(book, config), read_only=True)) as connection:
+        asked = find_run(connection, a), find_run(connection, b)
+        lines: Sequence[Any]
+        if measure is Measure.PASS_AT_1:
+            lines = compare_pass_at_1(
+                *(read_evaluation(connection, side, rule_set) for side in asked)
+            )
+        elif measure is Measure.THROUGHPUT:
+            (of_a, row_a), (of_b, row_b) = (
+                read_throughput(connection, side, rule_set) for side in asked
+            )
+            lines = compare_throughput(of_a, row_a, of_b, row_b).lines
+        else:
+            (of_a, steps_a), (of_b, steps_b) = (read_step_time(connection, side) for side in asked)
+            lines = compare_step_time(of_a, steps_a, of_b, steps_b).lines
+    _print(lines, output)
+
+
+def _print(lines: Sequence[Any], output: Format) -> None:
+    """Rows of lines; for people without the columns that say nothing, and with rounded numbers."""
+    columns = [field.name for field in dataclasses.fields(lines[0])]
+    rows = [[getattr(line, name) for name in columns] for line in lines]
+    if output in (Format.TABLE, Format.MARKDOWN):
+        kept = [i for i in range(len(columns)) if any(row[i] not in (None, "") for row in rows)]
+        columns = [columns[i] for i in kept]
+        rows = [[_rounded(row[i]) for i in kept] for row in rows]
+    print_rows(columns, rows, output)
+
+
+def _rounded(value: Any) -> Any:
+    """Four digits are more than such figures are worth; a whole number is as it is."""
+    return f"{value:.4g}" if isinstance(value, float) and abs(value) < 10_000 else value
