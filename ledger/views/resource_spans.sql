@@ -98,6 +98,6 @@ SELECT
     said.sandbox_slots AS sandbox_slots,
     said.sandbox_vcpus AS sandbox_vcpus,
     said.trajectory_concurrency AS trajectory_concurrency,
-    said.limits AS limits
+    map_from_entries(said.limits) AS limits
 FROM spans
 LEFT JOIN seen USING (run_id);
