@@ -80,6 +80,13 @@ VIEWS = (
     "sandbox_setup",
     "verify_time",
     "tunnel_overhead",
+    "trained_batches",
+    "trajectory_uses",
+    "policy_lag",
+    "selection",
+    "exclusions_by_version",
+    "dataset_use",
+    "waste",
 )
 """Views in `ledger/views/`, each after those that it selects from."""
 

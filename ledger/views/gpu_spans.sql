@@ -23,7 +23,8 @@ declared AS (
         observed_until
     FROM resource_spans
     LEFT JOIN of_cluster USING (run_id)
-    WHERE engine_gpus > 0 AND observed_until > started_at
+    -- More than a million are a foreign writer's mistake: undeclared.
+    WHERE engine_gpus BETWEEN 1 AND 1000000 AND observed_until > started_at
 ),
 cuts AS (
     SELECT cluster_id, started_at AS cut_at FROM declared
