@@ -81,13 +81,13 @@ def _run(demo: Demo) -> None:
 
     stop = stop_on_signals()
     write_tiny_qwen3(demo.policy, seed=demo.plan.seed)
-    figures = Figures(demo.run_id)
+    figures = Figures(demo.run_id, demo.plan.steps)
     parts = Parts(demo)
 
     def names() -> dict[str, str]:
         return {each.run_id: when for when, each in demo.evaluations.items()}
 
-    with shown(lambda: rows_of(figures, demo.plan.steps, names())) as show:
+    with shown(lambda: rows_of(figures, names())) as show:
 
         @contextlib.contextmanager
         def watched() -> Generator[None]:

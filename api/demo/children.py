@@ -133,7 +133,10 @@ class Parts:
             model = self.demo.path(ENGINE) / f"version-{version}"
             shutil.copytree(folder, model, dirs_exist_ok=True)
             settings = EngineSettings(
-                context_length=CONTEXT, model_name="tiny", policy_version=version
+                context_length=CONTEXT,
+                model_name="tiny",
+                policy_version=version,
+                extra=("--log-level=warning",),
             )
             return command(model, self.engine_port, settings, gpu)
 

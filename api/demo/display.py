@@ -33,11 +33,11 @@ class Show(Protocol):
 Rows = list[tuple[str, str]]
 
 
-def rows_of(figures: Figures, steps: int, evaluations: dict[str, str]) -> Rows:
+def rows_of(figures: Figures, evaluations: dict[str, str]) -> Rows:
     """What there is to say: name and value. `evaluations`: names by run."""
     step = figures.step
     training = figures.runs.get(figures.run_id)
-    rows: Rows = [("step", f"{step.step if step else 0} of {steps}")]
+    rows: Rows = [("step", f"{step.step if step else 0} of {figures.last_step}")]
     if figures.reward is not None:
         rows.append(("reward", f"{figures.reward:.2f}"))
     for run_id, name in evaluations.items():

@@ -44,6 +44,8 @@ KINDS = (
     TrajectoryStarted,
 )
 POLL_S = 0.3
+CLOSE_S = 1.0
+"""Its thread dies with the process in any case."""
 
 
 @dataclass(slots=True)
@@ -78,9 +80,10 @@ class RunFigures:
 class Figures:
     """The fold. Facts may come again: one that was seen counts once."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, last_step: int) -> None:
         """`run_id`: of the training run."""
         self.run_id = run_id
+        self.last_step = last_step
         self.runs: dict[str, RunFigures] = {}
         self.step: StepCompleted | None = None
         """The newest one."""
@@ -144,6 +147,8 @@ class Figures:
     def waits_for(self) -> str:
         """What the trainer waits for now."""
         done = 0 if self.step is None else self.step.step
+        if done >= self.last_step:
+            return "nothing: it is done"
         if not self.started:
             return "its own start"
         if self._assembled > done:
@@ -178,7 +183,7 @@ class LogWatch:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(5.0)
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         with self._log as log:

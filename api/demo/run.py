@@ -39,11 +39,11 @@ from deploy.supervisor import ChildFailed, Supervisor
 from ledger.open_log import open_log
 
 LOOK_S = 0.05
-STAGES = ((EVALUATION, ROLLOUT, TRAINER), (JUDGE, ASSEMBLER, PROJECTOR), (ENGINE, SANDBOXES))
-"""In this order they are stopped; the log comes last."""
-LIMITS_S = (4.0, 2.0, 1.0)
-"""Most seconds of each stage when somebody waits for the end."""
-BROKER_S = 2.0
+WORKERS = (EVALUATION, ROLLOUT, TRAINER, JUDGE, ASSEMBLER, PROJECTOR)
+SERVICES = (ENGINE, SANDBOXES)
+"""Stopped behind those that use them; the log comes with them, or last."""
+WORKERS_S, SERVICES_S = 4.5, 1.5
+"""Most seconds of each when somebody waits for the end."""
 EVALUATIONS_MAX = 5
 """So many tries at an evaluation, each a run of its own."""
 LAST_ATTEMPTS_S = 60.0
@@ -78,13 +78,12 @@ class DemoRun:
                 self._train()
                 self._evaluate("after")
             with self._phase("accounts"):
-                children.stop(STAGES, 30.0)
+                children.stop([WORKERS, SERVICES], 30.0)
                 with open_log(self._parts.log_url) as log:
                     project(log, demo.book)
         finally:
-            for stage, limit_s in zip(STAGES, LIMITS_S, strict=True):
-                children.stop([stage], limit_s)
-            children.stop([[BROKER]], BROKER_S)
+            children.stop([WORKERS], WORKERS_S)
+            children.stop([[*SERVICES, BROKER]], SERVICES_S)
             for name, count in children.restarts.items():
                 demo.restarts[name] = demo.restarts.get(name, 0) + count
             demo.save()
