@@ -12,7 +12,8 @@
     import                                 others' runs       api/import_commands.py
     simulate                               made-up runs      api/simulate_commands.py
     doctor                                 this machine      api/doctor_commands.py
-    compare                                two runs or spans  api/compare_commands.py
+    report                                 one account       api/report_commands.py
+    compare                                two runs or spans api/compare_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
     sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
@@ -39,6 +40,7 @@ from api import (
     judge_commands,
     log_commands,
     replay_commands,
+    report_commands,
     rollout_commands,
     sandbox_commands,
     serve_commands,
@@ -67,6 +69,7 @@ assemble_commands.add_to(app)
 sft_commands.add_to(app)
 train_commands.add_to(app)
 simulate_commands.add_to(app)
+report_commands.add_to(app)
 compare_commands.add_to(app)
 demo_commands.add_to(app)
 doctor_commands.add_to(app)
@@ -89,6 +92,7 @@ ERRORS = (
     *sft_commands.ERRORS,
     *train_commands.ERRORS,
     *demo_commands.ERRORS,
+    *report_commands.ERRORS,
 )
 """What a user can have caused."""
 
