@@ -10,6 +10,7 @@
     rollout                                attempts           api/rollout_commands.py
     judge                                  judgements         api/judge_commands.py
     import                                 others' runs       api/import_commands.py
+    export atif                            runs for others    api/export_commands.py
     simulate                               made-up runs      api/simulate_commands.py
     doctor                                 this machine      api/doctor_commands.py
     report                                 one account       api/report_commands.py
@@ -36,6 +37,7 @@ from api import (
     demo_commands,
     doctor_commands,
     engine_commands,
+    export_commands,
     import_commands,
     judge_commands,
     log_commands,
@@ -74,6 +76,7 @@ compare_commands.add_to(app)
 demo_commands.add_to(app)
 doctor_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")
+app.add_typer(export_commands.app, name="export")
 app.add_typer(engine_commands.app, name="engine")
 app.add_typer(sandbox_commands.app, name="sandboxes")
 

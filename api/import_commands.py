@@ -125,12 +125,12 @@ def _book_of(log: EventLog, run_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A book of one run's facts, as the log has them, for as long as the block runs."""
     from consumers.rebuild import project
     from ledger.book import connect
-    from producers.importers.write import records_of_run
+    from producers.importers.held import raw_records_of
 
     with tempfile.TemporaryDirectory(prefix="rollbook-import-") as folder:
         book = Path(folder) / "book.duckdb"
         with open_log(f"sqlite:///{folder}/run.db") as part:
-            for records in records_of_run(log, run_id):
+            for records in raw_records_of(log, run_id):
                 part.append("events", records)
             project(part, book)
         with contextlib.closing(connect(book, read_only=True)) as connection:

@@ -11,13 +11,13 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ledger.avro import DecodeError, WireType, decode_datum, encode, wire_types
-from ledger.log import EventLog, LogError, Record, RecordBatch, reached
+from ledger.avro import encode, wire_types
+from ledger.log import EventLog, LogError
 from ledger.wire.checks import Datum
 from ledger.wire.encoder import Draft, FactEncoder, now_us
+from producers.importers.held import records_of
 from producers.importers.run import ForeignRun
 from producers.importers.source import BadImport
 
@@ -80,16 +80,9 @@ class _Held:
     """Attempts."""
 
 
-def records_of_run(log: EventLog, run_id: str) -> Iterator[list[Record]]:
-    """The records of topic events that are facts of one run, up to the log's present end."""
-    for found in _of_run(log, run_id):
-        if found:
-            yield [Record(key, value) for key, value, _, _ in found]
-
-
 def _held(log: EventLog, run_id: str) -> _Held:
     held = _Held()
-    for found in _of_run(log, run_id):
+    for found in records_of(log, "events", run_id):
         for _, _, wire, datum in found:
             held.digests[datum["event_id"]] = _digest_of(wire.name, datum)
             if wire.name == "group_decided":
@@ -97,33 +90,6 @@ def _held(log: EventLog, run_id: str) -> _Held:
             elif wire.name == "trajectory_judged":
                 held.judged.add(datum["trajectory_id"])
     return held
-
-
-_Found = tuple[str, bytes, WireType, Datum]
-
-
-def _of_run(log: EventLog, run_id: str) -> Iterator[list[_Found]]:
-    """Key, value and content of the records that are facts of a run, some at a time."""
-    needle = run_id.encode()
-    for batch in _batches(log):
-        found: list[_Found] = []
-        for key, value in zip(batch.keys, batch.values, strict=True):
-            if needle not in value:
-                continue  # decoding is most of the time
-            try:
-                wire, datum = decode_datum(value)
-            except DecodeError:
-                continue  # the projector names it
-            if datum.get("run_id") == run_id:
-                found.append((key, value, wire, datum))
-        yield found
-
-
-def _batches(log: EventLog) -> Iterator[RecordBatch]:
-    ends = log.end_positions("events")
-    with log.reader(log.start_positions("events")) as reader:
-        while not reached(reader.positions, ends):
-            yield from reader.poll(0.2)
 
 
 def _digest(draft: Draft) -> bytes:
