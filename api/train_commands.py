@@ -55,7 +55,11 @@ def train(
     engines: EnginesOption = None,
     versions: Annotated[
         Path | None,
-        typer.Option("--versions", help="Folder for exports (default: beside the checkpoints)."),
+        typer.Option(
+            "--versions",
+            help="Folder for exports (default: beside the checkpoints if there are engines, else"
+            " no exports).",
+        ),
     ] = None,
     method: Annotated[
         WeightMethod, typer.Option("--method", help="How weights travel to engines.")
@@ -70,8 +74,9 @@ def train(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Train on a run's batches, from its newest checkpoint on. As one process, or as each of many
-    under torchrun. SIGTERM and Ctrl-C finish the step, save it and end."""
+    """Train on a run's batches, from its newest checkpoint on. As one process, or as each of many:
+    `torchrun --nproc-per-node 8 --no-python -- rollbook train ...`. SIGTERM and Ctrl-C finish the
+    step, save it and end."""
     chosen = training_settings(config, settings or [])
     _check(model)
     file = load(config).log
@@ -91,8 +96,9 @@ def train(
         settings=chosen,
         spool=spool,
     )
-    folder = versions or checkpoints.with_name(f"{checkpoints.name}-versions")
-    publisher = _publisher(engines or [], folder, model, pause, method)
+    if versions is None and engines:
+        versions = checkpoints.with_name(f"{checkpoints.name}-versions")
+    publisher = _publisher(engines or [], versions, model, pause, method)
     try:
         progress = run_trainer(campaign, stop.is_set, publisher)
     except WrongCheckpoint as error:
@@ -120,10 +126,15 @@ def _check(model: Path) -> None:
 
 
 def _publisher(
-    engines: Sequence[str], folder: Path, model: Path, pause: PauseMode, method: WeightMethod
+    engines: Sequence[str],
+    folder: Path | None,
+    model: Path,
+    pause: PauseMode,
+    method: WeightMethod,
 ) -> MakePublisher | None:
-    """Of engines, if there are any; a run without engines, such as SFT, publishes nothing."""
-    if not engines:
+    """Of exports in `folder`, and of engines that get them. A run that is the parent of others,
+    such as SFT, has exports and no engines."""
+    if folder is None:
         return None
     from trainer.publish import Publisher
 
