@@ -14,6 +14,7 @@ def print_accounts(found: Mapping[str, Any], demo: Demo) -> None:
     _table("Held-out tasks, pass@1", _quality(found))
     _table("Training steps", [_step(row) for row in found["learning"]])
     _table("Where the trainer's time went, s", [_seconds(found["seconds"]["trainer"])])
+    _table("Throughput", [_throughput(found)])
     _table("Groups", [found["groups"]])
     _table("Failures, and how many of them voted", found["failures"])
     _table("Faults that were injected", [found["injected"]])
@@ -52,7 +53,7 @@ def _quality(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for when in ("before", "after"):
         each = found[f"pass_at_1_{when}"]
-        low, high = each["interval"]
+        low, high = each["interval"] or (None, None)
         rows.append(
             {
                 "when": when,
@@ -65,6 +66,18 @@ def _quality(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _throughput(found: Mapping[str, Any]) -> dict[str, Any]:
+    told = found["throughput"]
+    share = "tail share" if found["mode"] == "sync" else "low occupancy share"
+    return {
+        "attempts": told["attempted"],
+        "scored and trainable": told["completed"],
+        "of these per hour": round(told["completed_per_rollout_hour"] or 0),
+        "generated tokens/s": round(told["generated_tokens_per_s"] or 0),
+        share: _percent(found[share.replace(" ", "_")]),
+    }
 
 
 def _step(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +100,11 @@ def _conservation(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _seconds(spent: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: round(value, 1) for name, value in spent.items() if value is not None}
+    return {
+        name.removesuffix("_s"): round(value, 1)
+        for name, value in spent.items()
+        if value is not None
+    }
 
 
 def _percent(value: float | None) -> str:

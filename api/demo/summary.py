@@ -7,118 +7,124 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
+from uuid import UUID
 
 import duckdb
-import numpy as np
 
 from api.demo.children import Parts
 from api.demo.plan import Demo
 from consumers.audit import audit
+from ledger.accounts.intervals import intervals
+from ledger.accounts.outcomes import Selection, read_outcomes, share_of
 from ledger.book import connect
+from ledger.open_log import redact
 
 MISSING = ("sequence_holes", "lost", "quarantined")
 """Checks of the audit whose findings are facts that aren't in the book."""
 
+STEPS = "SELECT count(DISTINCT step) AS steps FROM steps WHERE run_id = ?"
+FACTS = "SELECT count(*) AS facts FROM facts"
 PASS_AT_1 = """
-    SELECT policy_version, passed, valid, slots, coverage, pass_at_1_macro AS value,
-        macro_if_missing_failed AS if_missing_failed, macro_if_missing_passed AS if_missing_passed
+    SELECT policy_version, rule_set, passed, valid, slots, coverage, pass_at_1_macro AS value,
+        pass_at_1_pooled AS pooled, macro_if_missing_failed AS if_missing_failed,
+        macro_if_missing_passed AS if_missing_passed
     FROM pass_at_1 WHERE run_id = ? ORDER BY valid DESC LIMIT 1
 """
-RATES = """
-    SELECT passed / valid AS rate FROM task_outcomes WHERE run_id = ? AND valid > 0 ORDER BY task_id
+LEARNING = """
+    SELECT step, epoch(ended_at - min(started_at) OVER ()) AS at_s, wall_s, waiting_s,
+        steps.trajectories, reward, metrics['lag_mean'] AS lag, loss
+    FROM steps
+    LEFT JOIN (
+        SELECT batch_id, avg(mean) AS reward
+        FROM (SELECT batch_id, unnest(group_ids) AS group_id FROM batch_assembled)
+        JOIN group_decisions USING (group_id)
+        GROUP BY batch_id
+    ) USING (batch_id)
+    WHERE run_id = ? ORDER BY step, ended_at
 """
-STEP_SECONDS = """
-    SELECT sum(wall_s) AS wall, sum(waiting_s) AS waiting, sum(loading_s) AS loading,
-        sum(logprobs_s) AS logprobs, sum(forward_backward_s) AS forward_backward,
-        sum(optimizer_s) AS optimizer, sum(publishing_s) AS publishing,
-        sum(checkpoint_s) AS checkpoint, sum(unattributed_s) AS unattributed
-    FROM steps WHERE run_id = ?
+TRAINER = """
+    SELECT wall_s, waiting_s, loading_s, logprobs_s, forward_backward_s, optimizer_s,
+        publishing_s, checkpoint_s, unattributed_s, downtime_s, rollout_union_s, exposed_s,
+        overlapped_union_s
+    FROM step_time_totals WHERE run_id = ?
 """
 THROUGHPUT = """
-    SELECT count(*) AS attempts, count(*) FILTER (trainable) AS completed,
-        epoch(max(finished_at) - min(started_at)) AS seconds,
-        3600 * count(*) FILTER (trainable) / nullif(seconds, 0) AS completed_per_hour
-    FROM trajectories WHERE run_id = ? AND state = 'finished'
+    SELECT sum(attempted) AS attempted, sum(completed) AS completed, sum(rollout_s) AS rollout_s,
+        3600 * sum(completed) / nullif(sum(rollout_s), 0) AS completed_per_rollout_hour,
+        sum(generated_tokens) / nullif(sum(rollout_s), 0) AS generated_tokens_per_s
+    FROM throughput WHERE run_id = ?
+"""
+TAIL = "SELECT tail_share_of_sums AS share FROM rollout_tail_totals WHERE run_id = ?"
+OCCUPANCY = """
+    SELECT sum(low_occupancy_s) / nullif(sum(window_s), 0) AS share
+    FROM low_occupancy WHERE run_id = ?
 """
 FAILURES = """
-    SELECT attempts.blame, attempts.cause_class AS class, attempts.cause_stage AS stage,
-        count(*) AS attempts, count(*) FILTER (members.votes) AS voted
-    FROM trajectories AS attempts LEFT JOIN members USING (group_id, trajectory_id)
-    WHERE attempts.run_id IN ({runs}) AND attempts.blame IS NOT NULL
-    GROUP BY ALL ORDER BY ALL
+    WITH voted AS (
+        SELECT attempts.cause_stage AS stage, attempts.cause_class AS class, attempts.blame,
+            count(*) FILTER (votes) AS voted
+        FROM trajectories AS attempts JOIN members USING (group_id, trajectory_id)
+        WHERE attempts.run_id IN (SELECT unnest(?::UUID[])) AND attempts.cause_class IS NOT NULL
+        GROUP BY ALL
+    )
+    SELECT blame, class, stage, sum(failures)::BIGINT AS failures,
+        sum(trajectories_ended)::BIGINT AS ended, coalesce(any_value(voted), 0) AS voted
+    FROM failure_counts LEFT JOIN voted USING (stage, class, blame)
+    WHERE run_id IN (SELECT unnest(?::UUID[]))
+    GROUP BY blame, class, stage ORDER BY blame, class, stage
 """
 GROUPS = """
     SELECT coalesce(drop_reason, decision) AS became, count(*) AS groups
     FROM group_decisions WHERE run_id = ? GROUP BY ALL ORDER BY ALL
 """
-LEARNING = """
-    SELECT step, epoch(ended_at - first_value(started_at) OVER (ORDER BY step)) AS at_s, wall_s,
-        waiting_s, steps.trajectories,
-        (SELECT avg(mean) FROM group_decisions JOIN
-            (SELECT unnest(group_ids) AS group_id FROM batch_assembled
-             WHERE batch_assembled.batch_id = steps.batch_id) USING (group_id)) AS reward,
-        metrics['lag_mean'] AS lag, loss
-    FROM steps WHERE run_id = ? ORDER BY step
+CONTAMINATION = """
+    SELECT count(*) FILTER (known = 'at_decision') AS at_decision,
+        count(*) FILTER (known <> 'at_decision') AS late_evidence
+    FROM contamination
 """
 
 
 def summary_of(demo: Demo) -> dict[str, Any]:
     """All figures of a demo that came to its end."""
-    runs = {when: each.run_id for when, each in demo.evaluations.items()}
+    evaluations = {when: each.run_id for when, each in demo.evaluations.items()}
+    runs = [demo.run_id, *evaluations.values()]
     with contextlib.closing(connect(demo.book, read_only=True)) as book:
         findings = audit(book)
         return {
             "run_id": demo.run_id,
             "mode": "sync" if demo.plan.sync else "async",
-            "log_url": Parts(demo).log_url,
-            "steps": _row(book, "SELECT count(DISTINCT step) AS n FROM steps WHERE run_id = ?",
-                          demo.run_id)["n"],
-            "facts": _row(book, "SELECT count(*) AS n FROM facts")["n"],
-            "pass_at_1_before": _quality(book, runs["before"]),
-            "pass_at_1_after": _quality(book, runs["after"]),
+            "log_url": redact(Parts(demo).log_url),
+            "steps": _row(book, STEPS, demo.run_id)["steps"],
+            "facts": _row(book, FACTS)["facts"],
+            "pass_at_1_before": _quality(book, evaluations["before"]),
+            "pass_at_1_after": _quality(book, evaluations["after"]),
             "throughput": _row(book, THROUGHPUT, demo.run_id),
+            # In an asynchronous run attempts are of no step, so there is no tail of a step.
+            "tail_share": _row(book, TAIL, demo.run_id).get("share"),
+            "low_occupancy_share": _row(book, OCCUPANCY, demo.run_id).get("share"),
             "groups": {row["became"]: row["groups"] for row in _rows(book, GROUPS, demo.run_id)},
-            "failures": _rows(
-                book,
-                FAILURES.format(runs=", ".join("?" * (len(runs) + 1))),
-                demo.run_id,
-                *runs.values(),
-            ),
-            "contamination": _row(
-                book,
-                "SELECT count(*) FILTER (known = 'at_decision') AS at_decision,"
-                " count(*) FILTER (known <> 'at_decision') AS late_evidence FROM contamination",
-            ),
+            "failures": _rows(book, FAILURES, runs, runs),
+            "injected": injected(demo),
+            "contamination": _row(book, CONTAMINATION),
             "conservation_violations": sum(each.check == "conservation" for each in findings),
             "lost": sum(each.check in MISSING for each in findings),
             "duplicated": sum(each.check == "repeated_facts" for each in findings),
             "learning": _rows(book, LEARNING, demo.run_id),
-            "seconds": {
-                "demo": demo.seconds,
-                "trainer": _row(book, STEP_SECONDS, demo.run_id),
-            },
+            "seconds": {"demo": demo.seconds, "trainer": _row(book, TRAINER, demo.run_id)},
             "restarts": demo.restarts,
-            "injected": injected(demo),
             "versions": versions(),
-        }  # fmt: skip
+        }
 
 
 def _quality(book: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
-    """pass@1 over tasks, with an interval by resampling tasks."""
-    rates = [row["rate"] for row in _rows(book, RATES, run_id)]
-    return _row(book, PASS_AT_1, run_id) | {"interval": bootstrap(rates)}
-
-
-def bootstrap(rates: Sequence[float], resamples: int = 10_000) -> tuple[float, float]:
-    """95% interval of the mean over tasks, from (tasks,) pass rates: percentiles of resampled
-    means, with a fixed seed."""
-    random = np.random.default_rng(0)
-    drawn = random.choice(np.array(rates), (resamples, len(rates))).mean(axis=1)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(high)
+    """pass@1 over tasks, with its bootstrapped interval."""
+    row = _row(book, PASS_AT_1, run_id)
+    selection = Selection(UUID(run_id), row["policy_version"], row["rule_set"])
+    found = intervals([share_of(task) for task in read_outcomes(book, selection)]).bootstrap
+    return row | {"interval": None if found is None else [found.low, found.high]}
 
 
 def injected(demo: Demo) -> dict[str, int]:
