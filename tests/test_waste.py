@@ -3,14 +3,18 @@ up to what was declared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from ledger.facts import Fact
 from ledger.facts.lists import ExclusionReason, GroupDecision, Outcome, Stage
 from ledger.open_log import open_log
+from tests.accounts import story
 from tests.books import append, numbered, projected, rows
 from tests.builders import an_id
 from tests.decided_runs import Slot, TellRun, at
@@ -104,16 +108,19 @@ def a_run_without_gpus() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    folder = tmp_path_factory.mktemp("waste")
     facts = [
         *a_run_on_two_gpus(),
         *a_run_with_every_reason(),
         *two_runs_on_one_engine(),
         *a_run_without_gpus(),
     ]
+    return book_of(numbered(facts), tmp_path_factory.mktemp("waste"))
+
+
+def book_of(facts: Sequence[Fact], folder: Path) -> Ask:
     url = f"sqlite:///{folder / 'log.db'}"
     with open_log(url) as log:
-        append(log, numbered(facts))
+        append(log, facts)
     inserted = projected(url, folder / "book")
     assert (inserted.facts, inserted.quarantined) == (len(facts), 0)
     return lambda query: rows(folder / "book", query)
@@ -204,3 +211,20 @@ def test_gpu_time_is_unknown_where_no_gpus_are_declared(ask: Ask) -> None:
         "SELECT kind, reason, generated_tokens, gpu_s, gpu_s_by_tokens, declared_gpu_s FROM waste"
         f" WHERE run_id = '{NO_GPUS}'"
     ) == [("waste", "stale", 1, None, None, None)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_attempts_of_an_assembled_run_come_to_what_their_slots_do(
+    seed: int, tmp_path: Path
+) -> None:
+    ask = book_of(story(random.Random(seed), groups=6), tmp_path)
+    differing = """
+        SELECT dispositions.slot, disposition, dispositions.reason, state, waste_reason
+        FROM dispositions LEFT JOIN trajectory_uses AS uses USING (group_id, trajectory_id)
+        WHERE dispositions.trajectory_id IS NOT NULL
+            AND (disposition <> state OR (disposition IN ('dropped', 'excluded')
+                AND dispositions.reason <> waste_reason))"""
+    assert ask(differing) == []
+    assert ask("SELECT sum(trajectories) FROM waste") == ask("SELECT count(*) FROM trajectories")
+    assert ask("SELECT slot FROM contamination WHERE known = 'at_decision'") == []
+    assert ask("FROM fabricated_zero") == []
