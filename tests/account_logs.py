@@ -47,19 +47,19 @@ class Story:
 
     def __init__(self, name: str, kind: RunKind = RunKind.TRAIN) -> None:
         self.run_id = an_id(name)
-        self._name = name
+        self.name = name
         self._told: list[tuple[float, Fact]] = []
         self.tell("run_declared", 0.0, kind=kind, name=name, pass_threshold=1.0)
 
     def group_id(self, group: int) -> str:
-        return an_id(f"{self._name}/group", group)
+        return an_id(f"{self.name}/group", group)
 
     def trajectory_id(self, group: int, slot: int, refill: int = 0) -> str:
-        return an_id(f"{self._name}/trajectory {group}/{slot}", refill)
+        return an_id(f"{self.name}/trajectory {group}/{slot}", refill)
 
     def trainer(self, life: int = 0) -> str:
         """An incarnation, as the book has it."""
-        return an_id(f"{self._name}/{an_id('trainer', life)}")
+        return an_id(f"{self.name}/{an_id('trainer', life)}")
 
     def ids(self, group: int, slot: int, refill: int = 0) -> dict[str, Any]:
         """What every fact about an attempt needs."""
@@ -153,7 +153,7 @@ class Story:
 
     def batch(self, step: int, groups: Sequence[int], ready: float, held_s: float = 0.0) -> str:
         """A batch for a step; its id."""
-        batch_id = an_id(f"{self._name}/batch", step)
+        batch_id = an_id(f"{self.name}/batch", step)
         self.tell(
             "batch_assembled",
             ready + held_s,
@@ -194,11 +194,11 @@ class Story:
         counts: Counter[str] = Counter()
         facts: list[Fact] = []
         for number, (_, fact) in enumerate(sorted(self._told, key=lambda told: told[0])):
-            life = an_id(f"{self._name}/{fact.incarnation}")
+            life = an_id(f"{self.name}/{fact.incarnation}")
             facts.append(
                 replace(
                     fact,
-                    event_id=an_id(f"{self._name}/fact", number),
+                    event_id=an_id(f"{self.name}/fact", number),
                     incarnation=life,
                     producer_seq=counts[life],
                 )
