@@ -92,7 +92,7 @@ class _Life:
     started_s: float = 0.0
     asked_s: float = 0.0
     not_before_s: float = 0.0
-    deaths: deque[float] = field(default_factory=deque[float])
+    recent: deque[float] = field(default_factory=deque[float])
     """Monotonic seconds of the newest deaths."""
 
 
@@ -104,8 +104,8 @@ class Supervisor:
         self._folder = folder.absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lives: dict[str, _Life] = {}
-        self.restarts: Counter[str] = Counter()
-        """Deaths that were made good, by child."""
+        self.deaths: Counter[str] = Counter()
+        """By child: ends that were not asked for."""
 
     def __enter__(self) -> Self:
         return self
@@ -213,22 +213,22 @@ class Supervisor:
             life.done = True
             self._write_state()
             return
+        self.deaths[life.child.name] += 1
         if not life.child.again:
             life.failed = True
             self._write_state()
             return
         now = time.monotonic()
-        life.deaths.append(now)
-        while life.deaths[0] < now - DEATHS_S:
-            life.deaths.popleft()
-        if len(life.deaths) >= DEATHS_MAX:
+        life.recent.append(now)
+        while life.recent[0] < now - DEATHS_S:
+            life.recent.popleft()
+        if len(life.recent) >= DEATHS_MAX:
             raise ChildFailed(
-                f"{life.child.name} ended {len(life.deaths)} times within {DEATHS_S:g} s, the last"
+                f"{life.child.name} ended {len(life.recent)} times within {DEATHS_S:g} s, the last"
                 f" time with status {status}; the end of {self._log_file(life)}:\n"
                 + self._said(life)
             )
-        self.restarts[life.child.name] += 1
-        life.not_before_s = now + PAUSE_S * (2 ** (len(life.deaths) - 1) - 1)
+        life.not_before_s = now + PAUSE_S * (2 ** (len(life.recent) - 1) - 1)
         self._write_state()
 
     def _log_file(self, life: _Life) -> Path:
@@ -245,7 +245,7 @@ class Supervisor:
             for name, life in self._lives.items()
             if life.process is not None and life.process.poll() is None
         }
-        state_file.write(self._folder, {"pids": alive, "restarts": dict(self.restarts)})
+        state_file.write(self._folder, {"pids": alive, "deaths": dict(self.deaths)})
 
 
 def _end(lives: Sequence[_Life], limit_s: float) -> None:

@@ -53,7 +53,7 @@ def test_a_demo_that_is_interrupted_goes_on_and_learns(tmp_path: Path, start: St
     found = start(folder, "--resume").result()
     check_accounts(found)
     assert found["steps"] == 6
-    assert found["restarts"] == {}
+    assert found["deaths"] == {}
 
 
 @pytest.mark.kafka
@@ -70,7 +70,7 @@ def test_on_kafka_it_learns_the_same_with_the_broker_and_the_assembler_killed(
     check_accounts(found)
     check_faults(folder)
     assert found["steps"] == 6
-    assert {"kafka", "assembler"} <= found["restarts"].keys()
+    assert {"kafka", "assembler"} <= found["deaths"].keys()
 
 
 @pytest.mark.long
@@ -82,7 +82,7 @@ def test_any_part_may_be_killed(part: str, tmp_path: Path, start: Start) -> None
     demo.kill(part)
     found = demo.result()
     check_accounts(found)
-    assert found["restarts"][part] == 1
+    assert found["deaths"] == {part: 1}
 
 
 @pytest.mark.long

@@ -59,13 +59,13 @@ def test_a_child_that_is_killed_comes_up_again(children: Supervisor, tmp_path: P
     assert first is not None
     os.kill(first, signal.SIGKILL)
     looking(children, lambda: pid_of(tmp_path, "one") not in (first, None))
-    assert children.restarts == {"one": 1}
+    assert children.deaths == {"one": 1}
 
 
 def test_one_that_has_done_its_work_is_not_started_again(children: Supervisor) -> None:
     children.add(a_child("work", "pass", ends=True))
     looking(children, lambda: children.ended("work"))
-    assert children.restarts == {}
+    assert children.deaths == {}
 
 
 def test_one_that_fails_may_be_left_to_whoever_added_it(children: Supervisor) -> None:

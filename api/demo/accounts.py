@@ -20,8 +20,8 @@ def print_accounts(found: Mapping[str, Any], demo: Demo) -> None:
     _table("Faults that were injected", [found["injected"]])
     _table("Conservation", [_conservation(found)])
     _table("The demo's own time, s", [_seconds(found["seconds"]["demo"])])
-    if found["restarts"]:
-        _table("Children that died and were started again", [found["restarts"]])
+    if found["deaths"]:
+        _table("Parts that died and were started again", [found["deaths"]])
     print(f"\nThe {demo.plan.held_out} held-out tasks are repositories that training never saw;")
     print("the kinds of bug in them are the same.\n")
     print(f"book  {demo.book}")

@@ -89,8 +89,8 @@ class Demo:
     """Spent so far, by phase of the demo."""
     lives: int = 1
     """How often it was started."""
-    restarts: dict[str, int] = field(default_factory=dict[str, int])
-    """How often children were started again, in all lives."""
+    deaths: dict[str, int] = field(default_factory=dict[str, int])
+    """How often parts died without being asked to, in all lives."""
 
     @classmethod
     def at(cls, folder: Path) -> Self:

@@ -84,8 +84,8 @@ class DemoRun:
         finally:
             children.stop([WORKERS], WORKERS_S)
             children.stop([[*SERVICES, BROKER]], SERVICES_S)
-            for name, count in children.restarts.items():
-                demo.restarts[name] = demo.restarts.get(name, 0) + count
+            for name, count in children.deaths.items():
+                demo.deaths[name] = demo.deaths.get(name, 0) + count
             demo.save()
 
     def _open_log(self) -> None:

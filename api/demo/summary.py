@@ -114,7 +114,7 @@ def summary_of(demo: Demo) -> dict[str, Any]:
             "duplicated": sum(each.check == "repeated_facts" for each in findings),
             "learning": _rows(book, LEARNING, demo.run_id),
             "seconds": {"demo": demo.seconds, "trainer": _row(book, TRAINER, demo.run_id)},
-            "restarts": demo.restarts,
+            "deaths": demo.deaths,
             "versions": versions(),
         }
 
