@@ -74,6 +74,35 @@ class SandboxSettings(_Section):
     """An E2B-compatible server; null: E2B itself."""
 
 
+class AlertSettings(_Section):
+    """[alerts]: what a value must not be above; null: not watched."""
+
+    producer_silent: float | None = 60.0
+    """Seconds since a producer's last pulse."""
+    projector_behind_records: float | None = 10_000
+    """Records of the log that the book doesn't have."""
+    contamination: float | None = 0
+    """Attempts of a run that voted though the decision knew that they were lost."""
+    lag_over_bound: float | None = 0
+    """Attempts of a run that were trained on with a token over the bound."""
+    lag_bound: int | None = None
+    """Most versions that a token may be behind; null: what the assembler was told."""
+    infrastructure_share: float | None = 0.1
+    """Of judged attempts, those that the infrastructure ended."""
+    exclusion_share: float | None = 0.25
+    """Of a policy version's attempts, those that were excluded."""
+    late_contamination_share: float | None = 0.05
+    """Of votes, those that turned out too late to be lost."""
+    tail_share: float | None = 0.4
+    """Of rollout time, what came after 90% of the attempts had ended."""
+    truncated_share: float | None = 0.3
+    """Of judged attempts, those that ran into a cap."""
+    zero_variance_share: float | None = 0.6
+    """Of decided groups, those without a gradient."""
+    least_attempts: int = 20
+    """A share of fewer attempts or groups raises no alert."""
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -91,6 +120,7 @@ class Settings(BaseSettings):
     """[serve]: see `api.server.settings`."""
     engines: EngineSettings = EngineSettings()
     sandboxes: SandboxSettings = SandboxSettings()
+    alerts: AlertSettings = AlertSettings()
 
     @classmethod
     def settings_customise_sources(
