@@ -140,6 +140,10 @@ class Projector:
         return filled
 
     def _insert_loop(self) -> None:
+        try:
+            self._book.add_views()  # while the first chunk is read
+        except BaseException as error:
+            self._failure = error
         while (chunk := self._chunks.get()) is not None:
             if self._failure is not None:
                 continue  # the reader may be waiting for room; it looks at the failure next

@@ -92,7 +92,7 @@ def _unfinished(beside: Path, log: EventLog) -> Book:
     except BookError:
         pass
     _remove(beside)
-    return Book(beside, log.identity)
+    return Book(beside, log.identity, views=False)
 
 
 def _remove(path: Path) -> None:

@@ -81,9 +81,14 @@ class WriterSchema:
 
 def header_of(schema: Schema) -> bytes:
     """The 10 bytes before a body written with `schema`."""
-    hexdigest = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
     # fastavro prints the fingerprint as it lies in memory: the little-endian bytes of the wire.
-    return MARKER + bytes.fromhex(hexdigest)
+    return MARKER + bytes.fromhex(_fingerprint(to_parsing_canonical_form(schema)))
+
+
+@cache
+def _fingerprint(canonical: str) -> str:
+    """Computed in Python, a millisecond each; most released schemas are current ones too."""
+    return fingerprint(canonical, "CRC-64-AVRO")
 
 
 def wire_type(cls: type, name: str, topic: Topic) -> WireType:

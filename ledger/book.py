@@ -164,8 +164,9 @@ def _where_served(path: Path) -> str:
 class Book:
     """A book open for writing, by its only owner."""
 
-    def __init__(self, path: Path, log_identity: str) -> None:
-        """Open the book at `path`, made empty if missing.
+    def __init__(self, path: Path, log_identity: str, *, views: bool = True) -> None:
+        """Open the book at `path`, made empty if missing; without `views` a new one is not
+        current before `add_views`.
 
         Raises BookOfAnotherLog, BookInUse, BookError."""
         self.path = path
@@ -176,6 +177,8 @@ class Book:
         try:
             if not self._tables():
                 self._create(log_identity)
+                if views:
+                    self.add_views()
             self._check(log_identity)
         except BaseException:
             self.connection.close()
@@ -184,7 +187,16 @@ class Book:
     @property
     def current(self) -> bool:
         """Whether it was built with the tables, views and schemas of this version."""
-        return self.meta()["hash"] == book_hash()
+        return self.meta().get("hash") == book_hash()
+
+    def add_views(self) -> None:
+        """Give a new book its views, which takes longer than everything else about it."""
+        if "hash" in self.meta():
+            return
+        with self.transaction() as connection:
+            for view in VIEWS:
+                connection.execute(sql_file(f"views/{view}.sql"))
+            connection.execute("INSERT INTO book_meta VALUES ('hash', ?)", [book_hash()])
 
     def meta(self) -> dict[str, str]:
         """What the book was built with and from."""
@@ -241,10 +253,7 @@ class Book:
         with self.transaction() as connection:
             connection.execute(sql_file("book.sql"))
             connection.execute(sql_file("tables.sql"))
-            for view in VIEWS:
-                connection.execute(sql_file(f"views/{view}.sql"))
-            for name, value in (("hash", book_hash()), ("log", log_identity)):
-                connection.execute("INSERT INTO book_meta VALUES (?, ?)", [name, value])
+            connection.execute("INSERT INTO book_meta VALUES ('log', ?)", [log_identity])
 
     def _check(self, log_identity: str) -> None:
         if "book_meta" not in self._tables():

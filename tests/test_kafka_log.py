@@ -10,7 +10,7 @@ from kafka import TopicPartition as Partition
 
 from ledger.kafka.writer import placement
 from ledger.kafka_log import KafkaLog
-from ledger.log import PositionOutOfRange, Record
+from ledger.log import PositionOutOfRange, Record, RecordBatch
 from ledger.open_log import open_log
 from tests.kafka_lab import FIRST, Lab, admin_of, kafka, prefix_of
 
@@ -24,17 +24,24 @@ def test_keys_lie_where_kafkas_own_clients_put_them() -> None:
 
 
 @kafka
-def test_records_of_other_producers_without_key_or_value_come_through_empty(lab: Lab) -> None:
+def test_records_of_other_producers_come_through_without_headers_and_never_null(lab: Lab) -> None:
     url = lab.url()
     with open_log(url) as log:
         producer = KafkaProducer(bootstrap_servers=lab.bootstrap)
         producer.send(f"{prefix_of(url)}.events", b"no key").get(10)
         producer.send(f"{prefix_of(url)}.events", None, b"\xffno value").get(10)
+        producer.send(f"{prefix_of(url)}.events", b"both", b"key", [("name", b"text")]).get(10)
         producer.close()
+        log.append("events", [Record("key", b"ours")])
+        batches: list[RecordBatch] = []
         with log.reader({FIRST: 0}) as reader:
-            batches = reader.poll(5.0) + reader.poll(0.5)
-    assert [key for batch in batches for key in batch.keys] == ["", "\ufffdno value"]
-    assert [value for batch in batches for value in batch.values] == [b"no key", b""]
+            while sum(map(len, batches)) < 4:
+                batches += reader.poll(5.0)
+    assert [key for batch in batches for key in batch.keys] == ["", "\ufffdno value", "key", "key"]
+    assert [value for batch in batches for value in batch.values] == [
+        b"no key", b"", b"both", b"ours"
+    ]  # fmt: skip
+    assert [offset for batch in batches for offset in batch.offsets] == [0, 1, 2, 3]
 
 
 @kafka

@@ -169,17 +169,16 @@ def parse_records(
             while data[pos] > 127:  # time delta: all have the batch's time
                 pos += 1
             pos += 1
-            number = data[pos]
+            delta = data[pos]
             pos += 1
-            if number > 127:
-                number, pos = _more(data, pos, number)
-            deltas.append(number >> 1)
-            number = data[pos]
+            if delta > 127:
+                delta, pos = _more(data, pos, delta)
+            deltas.append(delta >> 1)
+            size = data[pos]
             pos += 1
-            if number > 127:
-                number, pos = _more(data, pos, number)
-            null = number
-            stop = pos + (number >> 1)
+            if size > 127:
+                size, pos = _more(data, pos, size)
+            stop = pos + (size >> 1)
             keys.append(data[pos:stop])
             number = data[stop]
             pos = stop + 1
@@ -187,8 +186,8 @@ def parse_records(
                 number, pos = _more(data, pos, number)
             stop = pos + (number >> 1)
             values.append(data[pos:stop])
-            if (null | number) & 1 or data[stop] or stop + 1 != end:
-                return None  # a negative size is null
+            if (delta | size | number) & 1 or data[stop] or stop + 1 != end:
+                return None  # a number is negative (so a size is null), or there are headers
             pos = end
     except IndexError:
         return None
