@@ -27,10 +27,10 @@ requests AS (
         cluster_id,
         run_id,
         trajectory_id,
-        end_us,
         CASE
-            WHEN running_s BETWEEN 0 AND 31536000 THEN round(running_s * 1e6)::BIGINT
-        END AS running_us,
+            WHEN running_s BETWEEN 0 AND 31536000 THEN end_us - round(running_s * 1e6)::BIGINT
+        END AS start_us,
+        end_us,
         -- Tokens per running microsecond, in billionths: whole numbers add up to exactly nothing
         -- when a request ends.
         CASE
@@ -41,25 +41,28 @@ requests AS (
     FROM asked
     LEFT JOIN of_cluster USING (run_id)
 ),
-edges AS (
-    SELECT
-        cluster_id,
-        run_id,
-        trajectory_id,
-        weight,
-        unnest([end_us - running_us, end_us]) AS at_us,
-        unnest([1, -1]) AS sign
-    FROM requests WHERE cluster_id IS NOT NULL AND running_us > 0 AND end_us IS NOT NULL
-),
 changes AS (
     SELECT
         cluster_id,
-        at_us // 1000000 AS second,
-        sign AS requests,
-        sign * weight::HUGEINT AS weight,
-        0::HUGEINT AS gpus,
-        1000000 - at_us % 1000000 AS rest_us
-    FROM edges
+        start_us // 1000000 AS second,
+        count(*) AS requests,
+        sum(weight) AS weight,
+        0 AS gpus,
+        sum(1000000 - start_us % 1000000) AS requests_us,
+        sum(weight::HUGEINT * (1000000 - start_us % 1000000)) AS weight_us,
+        0 AS gpus_us
+    FROM requests WHERE cluster_id IS NOT NULL AND start_us IS NOT NULL GROUP BY ALL
+    UNION ALL
+    SELECT
+        cluster_id,
+        end_us // 1000000 AS second,
+        -count(*),
+        -sum(weight),
+        0,
+        -sum(1000000 - end_us % 1000000),
+        -sum(weight::HUGEINT * (1000000 - end_us % 1000000)),
+        0
+    FROM requests WHERE cluster_id IS NOT NULL AND start_us IS NOT NULL GROUP BY ALL
     UNION ALL
     SELECT
         cluster_id,
@@ -67,7 +70,9 @@ changes AS (
         0,
         0,
         sign * gpus,
-        1000000 - at_us % 1000000
+        0,
+        0,
+        sign * gpus * (1000000 - at_us % 1000000)
     FROM (
         SELECT
             cluster_id,
@@ -85,9 +90,9 @@ by_second AS (
         sum(requests) AS requests,
         sum(weight) AS weight,
         sum(gpus) AS gpus,
-        sum(requests * rest_us) AS requests_us,
-        sum(weight * rest_us) AS weight_us,
-        sum(gpus * rest_us) AS gpus_us
+        sum(requests_us) AS requests_us,
+        sum(weight_us) AS weight_us,
+        sum(gpus_us) AS gpus_us
     FROM changes GROUP BY cluster_id, second
 ),
 running AS (
@@ -132,23 +137,29 @@ clocks AS (
 ),
 shares AS (
     SELECT
-        run_id,
-        trajectory_id,
-        -sum(sign * (got + at_us % 1000000 / 1e6 * rate)) AS gpu_s,
-        -sum(sign * weight * (weight_got + at_us % 1000000 / 1e6 * weight_rate)) AS gpu_s_by_tokens
-    FROM edges
-    JOIN clocks ON clocks.cluster_id = edges.cluster_id AND second = at_us // 1000000
-    GROUP BY run_id, trajectory_id
-),
-counted AS (
-    SELECT
-        cluster_id,
+        requests.cluster_id,
         run_id,
         trajectory_id,
         count(*) AS requests,
-        count_if(running_us IS NULL OR end_us IS NULL) AS requests_unknown,
-        sum(running_us) / 1e6 AS running_s
-    FROM requests GROUP BY cluster_id, run_id, trajectory_id
+        count(*) FILTER (start_us IS NULL) AS requests_unknown,
+        sum(end_us - start_us) / 1e6 AS running_s,
+        sum(
+            ends.got - starts.got
+            + (end_us % 1000000 * ends.rate - start_us % 1000000 * starts.rate) / 1e6
+        ) AS gpu_s,
+        sum(
+            weight * (
+                ends.weight_got - starts.weight_got
+                + (end_us % 1000000 * ends.weight_rate - start_us % 1000000 * starts.weight_rate)
+                / 1e6
+            )
+        ) AS gpu_s_by_tokens
+    FROM requests
+    LEFT JOIN clocks AS starts
+        ON starts.cluster_id = requests.cluster_id AND starts.second = start_us // 1000000
+    LEFT JOIN clocks AS ends
+        ON ends.cluster_id = requests.cluster_id AND ends.second = end_us // 1000000
+    GROUP BY requests.cluster_id, run_id, trajectory_id
 )
 SELECT
     cluster_id,
@@ -161,5 +172,4 @@ SELECT
     -- Null where no engine GPUs are declared.
     CASE WHEN cluster_id IS NOT NULL THEN coalesce(gpu_s, 0) END AS gpu_s,
     CASE WHEN cluster_id IS NOT NULL THEN coalesce(gpu_s_by_tokens, 0) END AS gpu_s_by_tokens
-FROM counted
-LEFT JOIN shares USING (run_id, trajectory_id);
+FROM shares;
