@@ -1,41 +1,86 @@
 """The accounts, side by side and never summed.
 
-GET /v1/accounts                  which there are, and what they mean
-GET /v1/accounts/{account}        one of them
+    GET /v1/accounts                  which there are, and what they mean
+    GET /v1/accounts/{account}        one of them: the rows that `rollbook report` prints
+    GET /v1/compare                   two runs beside one another, as `rollbook compare` prints them
+
+Numerators and denominators are columns of the rows.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+from enum import StrEnum
+from typing import Annotated, Any
 
+import duckdb
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, JsonValue
 
 from api.server.desk import Desk, Paged
-from api.server.pages import PageModel, total_order
+from api.server.pages import AsOf, PageModel, total_order
+from api.server.places import show
 from api.server.problems import Problem, problems
+from api.server.reading import Reading, Row
 from api.server.reports import RunId
-from api.server.rows import columns_of, definition_of
-from ledger.book import VIEWS
+from api.server.rows import columns_of
+from ledger.accounts.compare import compare_step_time, compare_throughput
+from ledger.accounts.compare_quality import compare_pass_at_1, read_evaluation
+from ledger.accounts.registry import (
+    ACCOUNTS,
+    Account,
+    UnknownAccount,
+    definition_of,
+    find_account,
+)
+from ledger.accounts.reports import EXTENDED
+from ledger.accounts.sides import find_run, read_step_time, read_throughput
+from ledger.book import BookError
+
+RuleSet = Annotated[int | None, Query(ge=0, lt=2**31, description="Rows of one rule set alone.")]
 
 
 class AccountModel(BaseModel):
     """What an account is."""
 
-    account: str
-    view: str
-    definition: str
-    sql: str
+    account: str = Field(examples=["step-time"])
+    definition: str = Field(description="What one row is.")
+    window: str = Field(description="Over which time a row is.")
+    excluded: str = Field(description="What is in no row, or not in its figures.")
+    sql: str = Field(description="The same, to ask in SQL.")
 
 
-class AccountPage(PageModel):
+class AccountPage(PageModel, AccountModel):
     """Rows of an account, with what they mean."""
 
-    account: str
-    definition: str = Field(description="What one row is.")
-    sql: str
+    rule_sets: list[int | None] = Field(
+        description="Rule sets of the rows; empty where nothing depends on judgement."
+    )
+    problems: dict[str, int] = Field(
+        description="What keeps the book from being the whole story; empty: nothing."
+    )
     rows: list[dict[str, JsonValue]]
+
+
+class Compared(StrEnum):
+    """What two runs can be compared in."""
+
+    THROUGHPUT = "throughput"
+    STEP_TIME = "step-time"
+    PASS_AT_1 = "pass-at-1"
+
+
+class Comparison(BaseModel):
+    """Two runs beside one another."""
+
+    position: str = Field(description="Where the book was, as positions of the log.")
+    account: Compared
+    a: str
+    b: str
+    lines: list[dict[str, JsonValue]] = Field(
+        description="Ratios, work, resources and settings that differ, and the verdict last."
+    )
 
 
 def router(desk: Desk) -> APIRouter:
@@ -44,8 +89,8 @@ def router(desk: Desk) -> APIRouter:
 
     @routes.get("/accounts")
     async def accounts() -> list[AccountModel]:
-        """The accounts that there are."""
-        return [_model(view) for view in VIEWS]
+        """The accounts that there are, in the order of a run's story."""
+        return [_model(each) for each in ACCOUNTS]
 
     @routes.get("/accounts/{account}", response_model=AccountPage, responses=problems(404))
     async def account(
@@ -53,27 +98,86 @@ def router(desk: Desk) -> APIRouter:
         account: str,
         paging: Paged,
         run_id: RunId = None,
-        rule_set: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
+        rule_set: RuleSet = None,
     ) -> Response:
-        """One account."""
-        view = account.replace("-", "_")
-        if view not in VIEWS:
-            known = ", ".join(each.replace("_", "-") for each in VIEWS)
-            raise Problem(
-                404, "not_found", rule=f"accounts are {known}", place="path account", value=account
-            )
-        columns = {name for name, _ in columns_of(view)}
-        filters = {
-            name: value
-            for name, value in (("run_id", run_id), ("rule_set", rule_set))
-            if name in columns
-        }
-        told = _model(view).model_dump(exclude={"view"})
-        return await desk.page(request, view, total_order(view), filters, paging, told)
+        """One account. A filter is ignored by an account that doesn't have its column."""
+        asked = _found(account)
+        columns = [name for name, _ in columns_of(asked.view)]
+        given = {"run_id": run_id, "rule_set": rule_set}
+        filters = {name: value for name, value in given.items() if name in columns}
+        order = total_order(asked.view, asked.order)
+
+        def finish(reading: Reading, page: dict[str, Any]) -> dict[str, Any]:
+            page["rows"] = _extended(reading, asked, page["rows"])
+            judged = {row["rule_set"] for row in page["rows"]} if "rule_set" in columns else set()
+            page["rule_sets"] = sorted(judged, key=lambda each: (each is None, each or 0))
+            page["problems"] = {
+                row["problem"]: int(row["records"])
+                for row in reading.rows("FROM book_problems ORDER BY ALL")
+            }
+            return _model(asked).model_dump() | page
+
+        return await desk.page(request, asked.view, order, filters, paging, finish)
+
+    @routes.get("/compare", response_model=Comparison)
+    async def compare(
+        request: Request,
+        account: Compared,
+        a: Annotated[str, Query(min_length=1, max_length=200, description="RUN or RUN/NUMBER.")],
+        b: Annotated[str, Query(min_length=1, max_length=200, description="The other one.")],
+        rule_set: RuleSet = None,
+        as_of: AsOf = None,
+    ) -> Response:
+        """Two runs, by their ids or names; a number behind a slash is a span of constant resources,
+        or a policy version."""
+
+        def look(reading: Reading) -> Any:
+            lines = _compare(reading.cursor, account, a, b, rule_set)
+            told = {"position": show(reading.positions), "account": account.value, "a": a, "b": b}
+            return told | {"lines": [dataclasses.asdict(line) for line in lines]}
+
+        return await desk.give(request, ("compare", account, a, b, rule_set), look, as_of)
 
     return routes
 
 
-def _model(view: str) -> AccountModel:
-    name = view.replace("_", "-")
-    return AccountModel(account=name, view=view, definition=definition_of(view), sql=f"FROM {view}")
+def _found(name: str) -> Account:
+    try:
+        return find_account(name)
+    except UnknownAccount as error:
+        raise Problem(
+            404, "not_found", rule=str(error).partition(";")[0], place="path account", value=name
+        ) from None
+
+
+def _model(account: Account) -> AccountModel:
+    return AccountModel(
+        account=account.name,
+        definition=definition_of(account.view),
+        window=account.window,
+        excluded=account.excluded,
+        sql=f"FROM {account.view} ORDER BY {account.order}",
+    )
+
+
+def _extended(reading: Reading, account: Account, rows: list[Row]) -> list[Row]:
+    """Rows with the columns that are computed beside them."""
+    extend = EXTENDED.get(account.view)
+    return rows if extend is None else [{**row, **extend(reading.cursor, row)} for row in rows]
+
+
+def _compare(
+    cursor: duckdb.DuckDBPyConnection, account: Compared, a: str, b: str, rule_set: int | None
+) -> list[Any]:
+    try:
+        one, other = find_run(cursor, a), find_run(cursor, b)
+        if account is Compared.THROUGHPUT:
+            sides = [read_throughput(cursor, each, rule_set) for each in (one, other)]
+            return list(compare_throughput(*sides[0], *sides[1]).lines)
+        if account is Compared.STEP_TIME:
+            steps = [read_step_time(cursor, each) for each in (one, other)]
+            return list(compare_step_time(*steps[0], *steps[1]).lines)
+        evaluations = [read_evaluation(cursor, each, rule_set) for each in (one, other)]
+        return compare_pass_at_1(*evaluations)
+    except (BookError, ValueError) as error:
+        raise Problem(422, "not_comparable", rule=str(error), place="query a, b") from None

@@ -27,6 +27,9 @@ from ledger.log import LogError, Positions
 Look = Callable[[Reading], Any]
 """What an endpoint asks of a reading; what it gives becomes JSON."""
 
+Finish = Callable[[Reading, dict[str, Any]], dict[str, Any]]
+"""Makes of a page what its endpoint answers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Paging:
@@ -61,9 +64,9 @@ class Desk:
         order: str,
         filters: Mapping[str, Any],
         paging: Paging,
-        told: Mapping[str, Any] | None = None,
+        finish: Finish | None = None,
     ) -> Response:
-        """A page of a view's rows; `told` is what the page says beside them."""
+        """A page of a view's rows; `finish` adds what the page says beside them."""
         wanted = Wanted(view, order, filters, paging.limit, paging.cursor, paging.as_of)
         resumed = resume(wanted)
         at, row = resumed if resumed is not None else (None, 0)
@@ -71,7 +74,8 @@ class Desk:
         place = "query as_of" if at is None else "query cursor"
 
         def look(reading: Reading) -> Any:
-            return {**(told or {}), **page(reading, wanted, row)}
+            told = page(reading, wanted, row)
+            return told if finish is None else finish(reading, told)
 
         return await self.give(request, (wanted.key, row), look, text, place)
 

@@ -32,13 +32,14 @@ class Reading:
     """A transaction on a cursor of its own."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._cursor = cursor
+        self.cursor = cursor
+        """For what asks a connection; inside the same transaction."""
         self.positions = positions_in(cursor)
         """Where the book was, for each partition."""
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """(n,) rows by column name."""
-        result = self._cursor.execute(query, list(parameters))
+        result = self.cursor.execute(query, list(parameters))
         names = [str(column[0]) for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 

@@ -15,6 +15,7 @@ from uuid import UUID
 import duckdb
 from pydantic import BaseModel, Field, JsonValue, create_model
 
+from ledger.accounts.registry import definition_of
 from ledger.book import VIEWS, sql_file
 
 Number = float | Literal["nan", "inf", "-inf"]
@@ -37,18 +38,6 @@ def columns_of(view: str) -> tuple[tuple[str, str], ...]:
     """Names and DuckDB types of a view's or table's columns."""
     rows = empty_book().execute(f'DESCRIBE "{view}"').fetchall()
     return tuple((str(name), str(kind)) for name, kind, *_ in rows)
-
-
-@cache
-def definition_of(view: str) -> str:
-    """The sentences that a view opens with: what one row is."""
-    lines = sql_file(f"views/{view}.sql").splitlines()
-    comment: list[str] = []
-    for line in lines:
-        if not line.startswith("--"):
-            break
-        comment.append(line.removeprefix("--").strip())
-    return " ".join(comment)
 
 
 @cache
