@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka import TopicPartition
+from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
+from kafka.record.util import calc_crc32c
 
-from ledger.kafka.columns import parse_records
+from ledger.kafka.columns import Columns, PartitionColumns, parse_records
 
 LZ4 = 3
 Wire = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -21,6 +26,35 @@ def batch_of(records: list[Wire], time_ms: int = 0) -> Any:
     for offset, key, value, headers in records:
         assert builder.append(offset, time_ms + offset, key, value, headers) is not None
     return iter(DefaultRecordBatch(builder.build()))
+
+
+def stamped(numbers: range, time_ms: int) -> bytes:
+    """A batch of numbered records as a broker with LogAppendTime keeps it: it puts its own time
+    in, and the first offset."""
+    builder = DefaultRecordBatchBuilder(2, LZ4, False, -1, -1, -1, 1 << 24)
+    for row, number in enumerate(numbers):
+        builder.append(row, 0, b"key", b"%d" % number, [])
+    batch = builder.build()
+    batch[:8] = numbers[0].to_bytes(8, "big")
+    batch[22] |= 8  # attributes: LogAppendTime
+    batch[35:43] = time_ms.to_bytes(8, "big")
+    batch[17:21] = calc_crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def fetched(data: bytes, offset: int = 0) -> Any:
+    """What an answer of a broker has of one partition, asked for from `offset` on."""
+    return PartitionColumns(offset, TopicPartition("topic", 0), MemoryRecords(data))
+
+
+def told(taken: list[Columns | None]) -> list[tuple[int, int, bytes]]:
+    """Offset, time and value of each record."""
+    return [
+        (offset, columns.time_ms, value)
+        for columns in taken
+        if columns is not None
+        for offset, value in zip(columns.offsets, columns.values, strict=True)
+    ]
 
 
 def parsed(batch: Any) -> tuple[list[int], list[bytes], list[bytes]] | None:
@@ -74,3 +108,32 @@ def test_a_damaged_batch_has_no_columns() -> None:
     assert parse_records(data + b"\0", batch._pos, count) is None
     assert parse_records(data, batch._pos, count - 1) is None
     assert parse_records(data, batch._pos, count + 1) is None
+
+
+def test_records_are_taken_in_any_portions_from_the_position_on() -> None:
+    data = stamped(range(0, 5), 100) + stamped(range(5, 6), 200) + stamped(range(6, 20), 300)
+    for portion in range(1, 21):
+        part = fetched(data, offset=3)
+        found: list[tuple[int, int, bytes]] = []
+        while part and (taken := part.take(portion)):
+            found += told(taken)
+            assert len(taken) == min(portion, 20 - 3 - (len(found) - len(taken)))
+            assert part.next_fetch_offset == found[-1][0] + 1
+        assert found == [
+            (number, 100 if number < 5 else 200 if number < 6 else 300, b"%d" % number)
+            for number in range(3, 20)
+        ]
+        assert not part
+
+
+def test_a_damaged_batch_is_an_error_behind_the_records_before_it_and_fetched_again() -> None:
+    damaged = bytearray(stamped(range(5, 9), 200))
+    damaged[-1] ^= 1
+    part = fetched(stamped(range(0, 5), 100) + damaged)
+    assert [offset for offset, _, _ in told(part.take(100))] == [0, 1, 2, 3, 4]
+    assert part.next_fetch_offset == 5
+    with pytest.raises(CorruptRecordError):
+        part.take(100)
+    assert not part
+    with pytest.raises(CorruptRecordError):
+        fetched(bytes(damaged)).take(1)

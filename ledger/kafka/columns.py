@@ -53,20 +53,20 @@ def columns_of(record: Any) -> Columns:
 def read_columns(consumer: Any) -> None:
     """Have a KafkaConsumer that has not polled yet give `Columns`: for n records a list of n, with
     the columns of a stretch in the place of its first record, and None in those of the others."""
-    consumer._fetcher.PartitionRecords = _PartitionColumns
+    consumer._fetcher.PartitionRecords = PartitionColumns
 
 
-class _PartitionColumns(PartitionRecords):
+class PartitionColumns(PartitionRecords):
     """What one answer of a broker has of one partition."""
 
     _left: Columns | None = None
     """Records of the last batch that were not taken yet."""
 
     def take(self, n: int) -> list[Columns | None]:
-        """Up to n records. Where they end in an error, it is raised by the next call."""
-        self._maybe_raise_next_inline_exception()
+        """Up to n records. Where they end in an error, the next call raises it."""
         taken: list[Columns | None] = []
         try:
+            self._maybe_raise_next_inline_exception()
             while (room := n - len(taken)) > 0 and (columns := self._next()) is not None:
                 if len(columns) > room:
                     columns, self._left = columns.split(room)
@@ -74,6 +74,7 @@ class _PartitionColumns(PartitionRecords):
                 taken += [columns, *[None] * (len(columns) - 1)]
         except Exception as error:
             if not taken:
+                self.drain()  # else it would be asked for more for ever; now it is fetched again
                 raise
             self._next_inline_exception = error
         return taken
