@@ -15,6 +15,7 @@
     doctor                                 this machine      api/doctor_commands.py
     report                                 one account       api/report_commands.py
     compare                                two runs or spans api/compare_commands.py
+    alerts                                 thresholds        api/alert_commands.py
     broker start|stop|status               Apache Kafka here  api/broker_commands.py
     engine install|tiny|start|stop|status  SGLang here        api/engine_commands.py
     sandboxes start|stop|status            sandboxes here     api/sandbox_commands.py
@@ -30,6 +31,7 @@ import sys
 import typer
 
 from api import (
+    alert_commands,
     assemble_commands,
     book_commands,
     broker_commands,
@@ -73,6 +75,7 @@ train_commands.add_to(app)
 simulate_commands.add_to(app)
 report_commands.add_to(app)
 compare_commands.add_to(app)
+alert_commands.add_to(app)
 demo_commands.add_to(app)
 doctor_commands.add_to(app)
 app.add_typer(broker_commands.app, name="broker")

@@ -86,7 +86,9 @@ def print_report(found: Report, output: Format, columns: str | None = None) -> N
 
 def _chosen(found: Report, columns: str | None, people: bool) -> Sequence[str]:
     if columns is None:
-        return (found.account.shown if people else ()) or found.columns
+        shown = (found.account.shown if people else ()) or found.columns
+        several = found.run_id is None and "run_id" in found.columns and "run_id" not in shown
+        return ("run_id", *shown) if several else shown
     if columns == "all":
         return found.columns
     names = [name.strip() for name in columns.split(",")]

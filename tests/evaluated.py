@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.facts import Fact
-from ledger.facts.lists import Blame, Outcome, RunKind, StopReason
+from ledger.facts.lists import Blame, Outcome, RunKind, Stage, StopReason
 from ledger.open_log import open_log
 from tests.books import append, projected
 from tests.builders import AT, a_fact, an_id
@@ -112,6 +112,8 @@ def _attempt(ids: dict[str, Any], task: str, letter: str, rule_set: int) -> Iter
             outcome=Outcome.ERRORED if blame else Outcome.COMPLETED,
             trainable=letter in "pf",
             blame=blame,
+            cause_stage=Stage.TOOL if blame else None,
+            cause_class="sandbox_lost" if blame else None,
         )
 
 

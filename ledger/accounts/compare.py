@@ -135,10 +135,11 @@ class Comparison:
 
 def compare_throughput(a: Side, of_a: Row, b: Side, of_b: Row) -> Comparison:
     """Two rows of view `throughput`."""
-    raw = [_ratio(Part.RAW, name, of_a, of_b) for name in RATES]
-    normalised = [_ratio(Part.NORMALISED, name, of_a, of_b) for name in NORMALISED]
+    raw = _known(_ratio(Part.RAW, name, of_a, of_b) for name in RATES)
+    normalised = _known(_ratio(Part.NORMALISED, name, of_a, of_b) for name in NORMALISED)
     work = _lines(Part.WORK, _rollout_work(of_a), _rollout_work(of_b))
-    return _compared(a, b, [*raw, *normalised], work, raw[0])
+    headline = _ratio(Part.RAW, RATES[0], of_a, of_b)
+    return _compared(a, b, [*raw, *normalised], work, headline)
 
 
 def compare_step_time(a: Side, of_a: Sequence[Row], b: Side, of_b: Sequence[Row]) -> Comparison:
@@ -153,11 +154,10 @@ def compare_step_time(a: Side, of_a: Sequence[Row], b: Side, of_b: Sequence[Row]
         _shorter(Part.RAW, "median wall_s of a step", middle[0], middle[1]),
         Line(Part.RAW, "steps", len(of_a), len(of_b)),
     ]
-    phases = [
+    phases = _known(
         _shorter(Part.PHASE, f"{name} per step", _mean(of_a, name), _mean(of_b, name))
         for name in PHASES
-    ]
-    phases = [line for line in phases if line.a or line.b]
+    )
     work = _lines(Part.WORK, _step_work(of_a), _step_work(of_b))
     return _compared(a, b, [*raw, *phases], work, raw[0])
 
@@ -184,8 +184,7 @@ def _step_work(steps: Sequence[Row]) -> dict[str, float | None]:
 def _compared(
     a: Side, b: Side, measured: Sequence[Line], work: Sequence[Line], headline: Line
 ) -> Comparison:
-    resources = [_ratio(Part.RESOURCE, name, a.resources, b.resources) for name in RESOURCES]
-    resources = [line for line in resources if line.a is not None or line.b is not None]
+    resources = _known(_ratio(Part.RESOURCE, name, a.resources, b.resources) for name in RESOURCES)
     settings = list(_differing(a, b))
     verdict = _verdict(resources, settings, work, headline)
     return Comparison((*measured, *work, *resources, *settings, *verdict))
@@ -223,7 +222,8 @@ def _verdict(
     if apart:
         say("work differs by more than 5%", apart)
     if unknown:
-        say("work unknown", unknown)
+        names = ", ".join(line.name for line in unknown)
+        said.append(Line(Part.VERDICT, "work unknown", None, None, note=names))
     same = machines and not (moved or tuned or apart or unknown)
     if same and headline.ratio is not None:
         said.append(
@@ -245,6 +245,11 @@ def _short(value: Any) -> str:
     if value is None:
         return "undeclared"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _known(lines: Iterable[Line]) -> list[Line]:
+    """Without those that neither side knows."""
+    return [line for line in lines if line.a is not None or line.b is not None]
 
 
 def _lines(part: Part, a: Row, b: Row) -> list[Line]:

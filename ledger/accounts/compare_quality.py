@@ -135,9 +135,10 @@ def _at_k(a: Evaluation, b: Evaluation) -> Iterator[Line]:
     k = 2
     while k <= most:
         found = difference(a.tasks, b.tasks, k=k, resamples=0)
-        if found.intervals.clustered is not None:
+        interval = found.intervals.clustered
+        if interval is not None:
             name = f"pass@{k} on {len(found.tasks)} common tasks"
-            yield _with(name, found, found.intervals.clustered, "clustered")
+            yield _with(name, found, interval, interval.method)
         k *= 2
 
 
