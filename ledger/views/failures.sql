@@ -1,5 +1,5 @@
--- One row per run, rule set, stage, class and blame: how often that failed, in what shares, and what
--- it cost: the failing tries themselves, and everything that went into the attempts it ended.
+-- One row per run, rule set, stage, class and blame: how often that failed, in what shares, and
+-- what it cost: the failing tries themselves, and all that went into the attempts it ended.
 CREATE OR REPLACE VIEW failures AS
 WITH ended AS (
     SELECT run_id, rule_set, trajectory_id, cause_stage AS stage, cause_class AS class, blame

@@ -1,5 +1,5 @@
 -- One row per batch that was trained on: by which step, from which policy version, and whether that
--- still counts. A step that lies behind the checkpoint which a later trainer went on from is undone.
+-- still counts. A step behind the checkpoint that a later trainer went on from is undone.
 CREATE OR REPLACE VIEW trained_batches AS
 WITH resumed AS (
     SELECT run_id, coalesce(resumed_step, 0) AS resumed_step, log_offset FROM trainer_started
