@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from api.demo.plan import FAULTS, Demo, DemoError, Plan, held, new_demo
-from api.output import say
+from api.output import print_json, say
 from api.signals import stop_on_signals
 from deploy.supervisor import ChildFailed
 
@@ -103,10 +103,10 @@ def _run(demo: Demo) -> None:
 
 def _tell(demo: Demo, as_json: bool) -> None:
     from api.demo.accounts import print_accounts
-    from api.demo.summary import print_summary, summary_of
+    from api.demo.summary import summary_of
 
     found = summary_of(demo)
     if as_json:
-        print_summary(found)
+        print_json(found)
     else:
-        print_accounts(found, demo)
+        print_accounts(found)

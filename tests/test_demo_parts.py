@@ -40,6 +40,9 @@ def test_a_folder_with_anything_in_it_is_left_alone(tmp_path: Path) -> None:
 def test_what_is_no_demo_cannot_go_on(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match=f"--resume needs the folder of a demo, and {tmp_path}"):
         Demo.at(tmp_path)
+    (tmp_path / "demo.json").write_text('{"plan": {"faults": [], "stepps": 3}}')
+    with pytest.raises(DemoError, match=r"demo\.json must be of this version.*stepps"):
+        Demo.at(tmp_path)
 
 
 def test_a_folder_has_one_demo_at_a_time(tmp_path: Path) -> None:

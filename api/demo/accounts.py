@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.demo.plan import Demo
 from api.output import Format, print_rows
 
+FURTHER = (
+    ("any question", 'sql "FROM steps"'),
+    ("every fact is there once, and all accounts balance", "audit --as-is"),
+    ("the same batches again, to the hash", "replay --batches"),
+)
+"""What to ask next, and how."""
 
-def print_accounts(found: Mapping[str, Any], demo: Demo) -> None:
-    """Tables on stdout."""
+
+def print_accounts(found: Mapping[str, Any]) -> None:
+    """What `summary_of` found, as tables on stdout."""
     _table("Held-out tasks, pass@1", _quality(found))
     _table("Training steps", [_step(row) for row in found["learning"]])
     _table("Where the trainer's time went, s", [_seconds(found["seconds"]["trainer"])])
@@ -22,22 +28,15 @@ def print_accounts(found: Mapping[str, Any], demo: Demo) -> None:
     _table("The demo's own time, s", [_seconds(found["seconds"]["demo"])])
     if found["deaths"]:
         _table("Parts that died and were started again", [found["deaths"]])
-    print(f"\nThe {demo.plan.held_out} held-out tasks are repositories that training never saw;")
-    print("the kinds of bug in them are the same.\n")
-    print(f"book  {demo.book}")
+    print(
+        f"\nThe {found['held_out']} held-out tasks are repositories that training never saw; the"
+        " kinds of bug\nin them are the same.\n"
+    )
+    folder = found["folder"]
     print(f"log   {found['log_url']}")
-    for what, line in further(demo):
-        print(f"{line:<70}  # {what}")
-
-
-def further(demo: Demo) -> list[tuple[str, str]]:
-    """What to ask next, and how."""
-    config = f"--config {demo.config}"
-    return [
-        ("any question", f'rollbook sql "FROM steps" {config}'),
-        ("every fact once, and all accounts balanced", f"rollbook audit --as-is {config}"),
-        ("the same batches again, to the hash", f"rollbook replay --batches {config}"),
-    ]
+    print(f"book  {folder}/book.duckdb\n")
+    for what, line in FURTHER:
+        print(f"# {what}\nrollbook {line} --config {folder}/rollbook.toml")
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

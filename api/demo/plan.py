@@ -100,10 +100,14 @@ class Demo:
             found: dict[str, Any] = json.loads((folder / STATE).read_text())
         except FileNotFoundError:
             raise DemoError(f"--resume needs the folder of a demo, and {folder} is none") from None
-        plan = {**found["plan"], "faults": tuple(found["plan"]["faults"])}
-        evaluations = {when: Evaluation(**each) for when, each in found.pop("evaluations").items()}
-        rest = {**found, "plan": Plan(**plan), "evaluations": evaluations}
-        return cls(folder, **rest)
+        try:
+            plan = Plan(**{**found["plan"], "faults": tuple(found["plan"]["faults"])})
+            evaluations = {when: Evaluation(**each) for when, each in found["evaluations"].items()}
+            return cls(folder, **{**found, "plan": plan, "evaluations": evaluations})
+        except (KeyError, TypeError) as error:
+            raise DemoError(
+                f"{folder / STATE} must be of this version, got one that isn't: {error}"
+            ) from None
 
     def save(self) -> None:
         """For the next life."""

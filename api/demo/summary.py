@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import re
-import sys
-from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 from uuid import UUID
@@ -95,6 +94,8 @@ def summary_of(demo: Demo) -> dict[str, Any]:
         findings = audit(book)
         return {
             "run_id": demo.run_id,
+            "folder": os.path.relpath(demo.folder),
+            "held_out": demo.plan.held_out,
             "mode": "sync" if demo.plan.sync else "async",
             "log_url": redact(Parts(demo).log_url),
             "steps": _row(book, STEPS, demo.run_id)["steps"],
@@ -153,12 +154,6 @@ def _required(package: str) -> set[str]:
         required = []
     names = (re.match(r"[A-Za-z0-9._-]+", each) for each in required if "'dev'" not in each)
     return {name[0].lower() for name in names if name}
-
-
-def print_summary(found: Mapping[str, Any]) -> None:
-    """As one JSON object on stdout."""
-    json.dump(found, sys.stdout, indent=1, default=str, ensure_ascii=False)
-    sys.stdout.write("\n")
 
 
 def _rows(book: duckdb.DuckDBPyConnection, query: str, *parameters: object) -> list[dict[str, Any]]:
