@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ledger.facts import PoolUse
-from ledger.facts.lists import StopReason
+from ledger.facts import PhaseSpan, PoolUse
+from ledger.facts.lists import Phase, StopReason
 from tests.account_logs import Ask, Stories, Story, at
 from tests.builders import an_id
 
@@ -239,3 +240,56 @@ def test_stop_reasons_are_shares_of_what_ended(ask: Ask) -> None:
         ("submitted", 2, 4, 0.5),
         ("turn_cap", 1, 4, 0.25),
     ]
+
+
+ACCOUNTS = [
+    "resource_spans", "downtime", "step_time", "step_time_totals", "throughput", "step_attempts",
+    "rollout_quantiles", "rollout_tail", "rollout_tail_totals", "single_sequence", "low_occupancy",
+    "stragglers", "engine_minutes", "capacity", "runaway_contexts", "context_growth",
+    "stop_reasons",
+]  # fmt: skip
+
+
+# What foreign writers say: the largest numbers, times that are none, and the first and last year.
+@STORIES.told
+def mistaken(story: Story) -> None:
+    most, endless = 2**63 - 1, float("inf")
+    ages = (
+        {"occurred_at": datetime(1, 1, 1, tzinfo=UTC)},
+        {"occurred_at": datetime(9999, 12, 31, tzinfo=UTC)},
+    )
+    declared = {"engine_nodes": most, "engine_gpus_per_node": most, "trainer_gpus": most}
+    story.resources(0, **declared, trajectory_concurrency=most, sandbox_slots=most)
+    story.group(1, 12, step=most)
+    for slot in range(12):
+        ids = story.attempt(1, slot, 0, slot, queue_s=(-endless, endless, 1e300)[slot % 3])
+        tokens: dict[str, Any] = {
+            "prompt_tokens": most,
+            "completion_tokens": most,
+            "cached_tokens": -most,
+        }
+        for turn_no, seconds in enumerate([endless, -endless, float("nan"), 1e300]):
+            turn(story, 5, slot, turn_no=turn_no, client_s=seconds, queue_s=seconds, **tokens)
+            failed = {"turn_no": turn_no, "stage": "queue", "error_type": "E", "seconds": seconds}
+            story.tell("turn_failed", 5, **ids, **failed, engine="mistaken/e0")
+            story.tell(
+                "tool_call_completed", 5, **ids, turn_no=0, tool_call_no=turn_no, wall_s=seconds
+            )
+    story.tell("trajectory_started", 0, **story.ids(1, 12), task_id="t", **ages[0])
+    story.tell("trajectory_finished", 0, **story.ids(1, 12), stop_reason="error", **ages[1])
+    story.tell("trajectory_finished", 0, **story.ids(1, 13), stop_reason="error", occurred_at=None)
+    batch = story.batch(1, [1], 5, held_s=0)
+    for step, seconds in ((1, endless), (most, float("nan"))):
+        phases = [PhaseSpan(Phase.WAITING, seconds, -seconds)]
+        told = {"step": step, "batch_id": batch, "wall_s": seconds, "phases": phases}
+        story.tell("step_completed", 9, **told, started_at=at(0), trained_tokens=most)
+    engine(story, 3, "e0", kv_used_tokens=most, kv_capacity_tokens=0, running=most, queued=most)
+    engine(story, 4, "e0", kv_used_tokens=most, kv_capacity_tokens=most, running=0, queued=most)
+    pools = [PoolUse("slots", most, most, most), PoolUse("slots", -most, None, -most)]
+    story.tell("pool_sampled", 3, pools=pools, in_queue=most, in_model=most, in_tool=most)
+    story.tell("pool_sampled", 3, pools=pools, occurred_at=None)
+
+
+@pytest.mark.parametrize("view", ACCOUNTS)
+def test_mistaken_numbers_and_times_break_no_account(ask: Ask, view: str) -> None:
+    ask(mistaken, view, "*")

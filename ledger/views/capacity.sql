@@ -59,7 +59,7 @@ places AS (
     FROM sampled GROUP BY run_id, minute
 ),
 
--- Waits that only their end tells of, minute by minute.
+-- Waits that only their end tells of, minute by minute. (One of over a week is a mistake.)
 waits AS (
     SELECT run_id, 'trajectory_concurrency' AS resource, occurred_at AS until, queue_s AS seconds
     FROM trajectory_started
@@ -71,12 +71,12 @@ waits AS (
         ready_at + to_microseconds((held_s * 1e6)::BIGINT),
         held_s
     FROM batch_assembled
-    WHERE held_s > 0 AND held_s < 31536000
+    WHERE held_s > 0 AND held_s < 604800
 ),
 begun AS (
     SELECT run_id, resource, until, until - to_microseconds((seconds * 1e6)::BIGINT) AS since
     FROM waits
-    WHERE seconds < 31536000
+    WHERE seconds < 604800
 ),
 waited AS (
     SELECT

@@ -19,7 +19,8 @@ edges AS (
     JOIN started USING (run_id, trajectory_id)
     WHERE finished_at IS NOT NULL AND started_at IS NOT NULL
 ),
--- A stretch from one change to the next.
+-- A stretch from one change to the next. (One of over a month is a mistaken clock's: no run is idle
+-- or unchanged for so long.)
 swept AS (
     SELECT
         run_id,
@@ -43,7 +44,7 @@ windowed AS (
             unnest(
                 generate_series(date_trunc('hour', since), date_trunc('hour', until), INTERVAL 1 HOUR)
             ) AS hour
-        WHERE until > since
+        WHERE until > since AND until < since + INTERVAL 31 DAY
     )
 ),
 placed AS (

@@ -11,13 +11,13 @@ WITH runaways AS (
         turn_no,
         turns.engine,
         occurred_at AS ended_at,
-        occurred_at - to_microseconds((least(coalesce(client_s, 0), 31536000) * 1e6)::BIGINT)
+        occurred_at - to_microseconds((greatest(0, least(coalesce(client_s, 0), 86400)) * 1e6)::BIGINT)
             AS began_at,
         prompt_tokens::DOUBLE + completion_tokens AS context_tokens,
         engine_context_cap_tokens,
         coalesce(
             engine_context_cap_tokens,
-            4 * state.kv_capacity_tokens / nullif(running + queued, 0)
+            4::DOUBLE * state.kv_capacity_tokens / nullif(running + queued, 0)
         ) AS limit_tokens,
         coalesce(state.kv_capacity_tokens, kv_tokens_per_engine) AS kv_capacity_tokens,
         kv_used_tokens
@@ -32,7 +32,7 @@ WITH runaways AS (
         AND state.minute = date_trunc('minute', occurred_at)
     WHERE prompt_tokens::DOUBLE + completion_tokens > coalesce(
         engine_context_cap_tokens,
-        4 * state.kv_capacity_tokens / nullif(running + queued, 0)
+        4::DOUBLE * state.kv_capacity_tokens / nullif(running + queued, 0)
     )
 ),
 -- Minute by minute, to find who was at the engine meanwhile.
@@ -59,7 +59,7 @@ others AS (
         occurred_at - to_microseconds((client_s * 1e6)::BIGINT) AS since,
         false AS failed
     FROM turn_completed
-    WHERE queue_s > 0 AND client_s < 31536000
+    WHERE queue_s > 0 AND client_s BETWEEN 0 AND 86400
     UNION ALL
     SELECT
         event_id,
@@ -69,7 +69,7 @@ others AS (
         occurred_at - to_microseconds((seconds * 1e6)::BIGINT),
         true
     FROM turn_failed
-    WHERE (stage = 'queue' OR error_type ILIKE '%timeout%') AND seconds < 31536000
+    WHERE (stage = 'queue' OR error_type ILIKE '%timeout%') AND seconds BETWEEN 0 AND 86400
 ),
 behind AS (
     SELECT

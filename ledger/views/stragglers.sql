@@ -8,7 +8,7 @@ WITH slow AS (
         steps.started_at AS step_started_at,
         t90_s,
         attempts.started_at
-        - to_microseconds((least(coalesce(queue_s, 0), 31536000) * 1e6)::BIGINT) AS asked_at
+        - to_microseconds((greatest(0, least(coalesce(queue_s, 0), 31536000)) * 1e6)::BIGINT) AS asked_at
     FROM step_attempts AS attempts
     JOIN rollout_quantiles AS steps USING (run_id, step)
     WHERE date_diff('microsecond', steps.started_at, alive_until) / 1e6 > t90_s
