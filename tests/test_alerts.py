@@ -23,8 +23,8 @@ from ledger.accounts.alerts import (
     measures,
 )
 from ledger.book import VIEWS, connect
-from ledger.facts import GroupDecided, TrajectoryJudged, VersionSpan
-from ledger.facts.lists import DropReason, GroupDecision, Outcome, RunKind
+from ledger.facts import GroupDecided, TrajectoryFinished, VersionSpan
+from ledger.facts.lists import DropReason, GroupDecision, RunKind, StopReason
 from ledger.open_log import open_log
 from tests.accounts import attempt, facts_of
 from tests.assembled import RUN, Desk, Teller, a_group, opened, the_run
@@ -70,12 +70,14 @@ def lossy() -> list[Any]:
 
 
 def capped() -> list[Any]:
+    """7 of 20 attempts run out of turns."""
     facts = an_evaluation("capped", {"t": " ".join("f" * 20)}, kind=RunKind.TRAIN)
     return [
-        replace(fact, outcome=Outcome.TRUNCATED)
-        if isinstance(fact, TrajectoryJudged) and fact.slot < 7 else fact
+        replace(fact, stop_reason=StopReason.TURN_CAP)
+        if isinstance(fact, TrajectoryFinished) and fact.slot < 7
+        else fact
         for fact in facts
-    ]  # fmt: skip
+    ]
 
 
 def flat() -> list[Any]:
@@ -161,7 +163,7 @@ def test_each_watch_measures_what_its_view_shows(found: list[Measure]) -> None:
         ("integrity", "lag_over_bound", "policy_lag", 2.0, 2),
         ("loss", "infrastructure_share", "failures", near(8 / 24), 24),
         ("loss", "exclusion_share", "exclusions_by_version", near(8 / 24), 24),
-        ("tuning", "tail_share", "stragglers", near(0.32, abs=1e-4), None),
+        ("tuning", "tail_share", "rollout_tail_totals", near(0.32, abs=1e-4), None),
         ("tuning", "truncated_share", "stop_reasons", 0.35, 20),
         ("tuning", "zero_variance_share", "group_decisions", 0.75, 20),
     ]

@@ -1,8 +1,13 @@
--- One row per run and rule set: the share of judged attempts that ran into a cap.
+-- One row per run: the share of ended attempts that ran into a cap.
 SELECT
     run_id,
-    printf('rule set %d', rule_set) AS subject,
-    count(*) FILTER (outcome = 'truncated') / count(*) AS value,
-    count(*) AS out_of
-FROM judgements
-GROUP BY run_id, rule_set;
+    'ended attempts' AS subject,
+    coalesce(
+        sum(trajectories) FILTER (
+            stop_reason IN ('turn_cap', 'output_cap', 'context_cap', 'clock_cap')
+        ),
+        0
+    ) / any_value(ended) AS value,
+    any_value(ended)::BIGINT AS out_of
+FROM stop_reasons
+GROUP BY run_id;
