@@ -88,6 +88,10 @@ FORMATS = {
     "atif": "producers.importers.atif",
     "mini-swe-agent": "producers.importers.mini_swe_agent",
     "terminal-bench": "producers.importers.terminal_bench",
+    "miles": "producers.importers.miles",
+    "prime-rl": "producers.importers.prime_rl",
+    "slime": "producers.importers.slime",
+    "verl": "producers.importers.verl",
 }
 """Name -> module with a function `read`."""
 
@@ -100,6 +104,6 @@ def read_runs(form: str, path: Path, options: Options) -> list[ForeignRun]:
         raise BadImport(f"there is nothing at {path}")
     read: Read = import_module(FORMATS[form]).read
     runs = read(path, options)
-    if not any(run.attempts or run.other_facts for run in runs):
+    if not any(run.has_content for run in runs):
         raise BadImport(f"{path} holds no attempt in format {form}: the run is empty")
     return runs

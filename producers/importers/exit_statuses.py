@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from ledger.facts.lists import StopReason
 from producers.importers.source import BadImport, SourceFile
+
+ENDED = {
+    "Submitted": StopReason.SUBMITTED,
+    "LimitsExceeded": StopReason.TURN_CAP,
+    "TimeExceeded": StopReason.CLOCK_CAP,
+}
+"""Statuses of attempts that leave a trajectory; every other one is an exception's class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ def _statuses(source: SourceFile) -> dict[str, list[str]]:
     except yaml.YAMLError as error:
         raise BadImport(f"{source.name} must be YAML: {error}") from None
     inner: Any = value.get("instances_by_exit_status") if isinstance(value, dict) else None
-    lists = cast(dict[Any, Any], inner if isinstance(inner, dict) else {"": inner})
+    lists = cast(dict[Any, Any], inner if isinstance(inner, dict) else {"": None})
     if not all(isinstance(each, list) for each in lists.values()):
         raise BadImport(
             f"{source.name} must have instances_by_exit_status, a list of ids for each status"

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ledger.facts.lists import RunKind, Stage, StopReason
-from producers.importers import Options, configuration_of, figures
-from producers.importers.exit_statuses import ExitStatuses, Listed, read_exit_statuses
+from producers.importers import Options
+from producers.importers.exit_statuses import ENDED, ExitStatuses, Listed, read_exit_statuses
 from producers.importers.harness_reports import (
     HarnessReport,
     looks_like_report,
     read_report,
     read_tests,
 )
+from producers.importers.mini_swe_claims import claim, declare
 from producers.importers.mini_swe_messages import Trajectory, add_attempt
 from producers.importers.run import Attempt, ForeignRun, Group
 from producers.importers.source import BadImport, Json, SourceFile
@@ -36,11 +36,6 @@ FORM = "mini-swe-agent"
 SUFFIX = ".traj.json"
 SANDBOX_ERRORS = ("TimeoutExpired", "CalledProcessError")
 """What ends an attempt that leaves no trajectory: its container's pull or start."""
-_ENDED = {
-    "Submitted": StopReason.SUBMITTED,
-    "LimitsExceeded": StopReason.TURN_CAP,
-    "TimeExceeded": StopReason.CLOCK_CAP,
-}
 
 
 @dataclass(slots=True)
@@ -148,8 +143,10 @@ def _run(folders: list[_Folder]) -> ForeignRun:
     )
     for folder in folders:
         _add_folder(run, folder)
-    _declare(run, [each for folder in folders for each in folder.trajectories])
-    _claim(run, folders)
+    trajectories = [each for folder in folders for each in folder.trajectories]
+    reports = [each.report for each in folders if each.report] if len(folders) == 1 else []
+    declare(run, trajectories)
+    claim(run, trajectories, [each.statuses for each in folders], reports)
     return run
 
 
@@ -171,7 +168,7 @@ def _add_folder(run: ForeignRun, folder: _Folder) -> None:
         add_attempt(attempt, each)
         if folder.report is not None and not folder.report.assign(attempt, each.instance_id):
             run.note(f"{folder.report.row.place} says nothing of {each.instance_id}")
-        each.finish(attempt, _ENDED.get(each.exit_status or "", StopReason.ERROR))
+        each.finish(attempt, ENDED.get(each.exit_status or "", StopReason.ERROR))
     _without_trajectory(run, folder, listed)
     _note_unjoined(run, folder, listed)
 
@@ -195,7 +192,7 @@ def _earlier(
                 stage=Stage.SANDBOX_START,
                 error_type=each.status,
             )
-        stop_reason = _ENDED.get(each.status, StopReason.ERROR)
+        stop_reason = ENDED.get(each.status, StopReason.ERROR)
         last.finish(
             UNKNOWN,
             each.ref,
@@ -212,7 +209,7 @@ def _without_trajectory(run: ForeignRun, folder: _Folder, listed: dict[str, list
     """Instances that died before a trajectory could be written are attempts; one that submitted
     has one, so its id is misspelled here or there."""
     for instance_id, attempts in list(listed.items()):
-        if attempts[-1].status not in _ENDED:
+        if attempts[-1].status not in ENDED:
             run.task(instance_id, attempts[0].ref)
             _earlier(run.group(instance_id), folder, attempts, None)
             del listed[instance_id]
@@ -236,65 +233,3 @@ def _note_unjoined(run: ForeignRun, folder: _Folder, listed: dict[str, list[List
             f"{len(folder.unjoined)} trajectories in {folder.name} are in no exit_statuses:"
             f" {', '.join(folder.unjoined)}"
         )
-
-
-def _declare(run: ForeignRun, trajectories: list[Trajectory]) -> None:
-    if not trajectories:
-        return
-    first = trajectories[0]
-    others = sum(_digest(each.policy) != _digest(first.policy) for each in trajectories)
-    if others:
-        run.note(f"{others} trajectories are configured otherwise than {first.row.place}")
-    run.declare(
-        scaffold=f"mini-swe-agent {first.version}" if first.version else "mini-swe-agent",
-        model=first.config.member("model").text("model_name"),
-        temperature=first.config.member("model").member("model_kwargs").number("temperature"),
-        turn_cap=first.config.member("agent").integer("step_limit") or None,
-        configuration=configuration_of(first.config.value),
-    )
-
-
-def _claim(run: ForeignRun, folders: list[_Folder]) -> None:
-    trajectories = [each for folder in folders for each in folder.trajectories]
-    place = f"{len(trajectories)} trajectories of {run.name}"
-    run.claim("trajectories", len(trajectories), figures.of_outcomes(
-        "count(*)", "turns_declared IS NOT NULL"), place)  # fmt: skip
-    totals = {
-        "api_calls": (sum(each.api_calls or 0 for each in trajectories), figures.CALLS),
-        "cost in USD": (sum(each.cost or 0.0 for each in trajectories), figures.COST_USD),
-    }
-    for what, (told, query) in totals.items():
-        run.claim(what, told, query, f"info.model_stats of {place}")
-    told = Counter[str]()
-    for each in trajectories:
-        told += each.counted
-    for what, query in _MESSAGES.items():
-        run.claim(what, told[what], query, f"messages of {place}")
-    for status, count in Counter(each.exit_status for each in trajectories).items():
-        query = figures.of_outcomes("count(*)", f"foreign_status = {figures.quoted(str(status))}")
-        run.claim(f"exit_status {status}", count, query, place)
-    lost = sum(len(each) - 1 for f in folders for i, each in f.statuses.listed.items()
-               if any(i == t.instance_id for t in f.trajectories))  # fmt: skip
-    run.claim("attempts that were replaced", lost, figures.of_attempts(
-        "count(replaces)"), "exit_statuses")  # fmt: skip
-    for folder in folders:
-        if folder.report is not None and len(folders) == 1:
-            folder.report.claim(run, _REPORTED)
-
-
-_REPORTED = {
-    "submitted_instances": figures.ATTEMPTS,
-    "resolved_instances": figures.PASSED,
-    "unresolved_instances": figures.FAILED,
-    "error_instances": figures.of_facts(
-        "reward_assigned", "count(*)", "value IS NULL AND error_type IS NOT NULL"
-    ),
-}
-_MESSAGES = {
-    "assistant messages": figures.TURNS,
-    "prompt tokens": figures.PROMPT_TOKENS,
-    "cached tokens": figures.CACHED_TOKENS,
-    "completion tokens": figures.COMPLETION_TOKENS,
-    "tool calls": figures.TOOL_CALLS,
-    "tool results": figures.of_facts("tool_call_completed", "count(*)", "exit_code IS NOT NULL"),
-}

@@ -37,6 +37,8 @@ _ABOUT = (
     "verifier_version", "step", "policy_version", "engine", "batch_id",
 )  # fmt: skip
 """Fields that say what a fact is about."""
+_UUIDS = ("group_id", "trajectory_id", "batch_id")
+"""Those of them that mean nothing to the user."""
 
 Key = Sequence[str | int]
 
@@ -65,6 +67,13 @@ class ForeignRun:
     def attempts(self) -> list[Attempt]:
         """Of all groups, in the order in which they were added."""
         return [attempt for group in self.groups.values() for attempt in group.attempts]
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is anything beside what the run was configured with."""
+        return bool(self.attempts) or any(
+            fact.name != "resources_declared" for fact in self.other_facts
+        )
 
     def declare(self, at: Moment = UNKNOWN, **fields: Any) -> None:
         """Fields of run_declared. May be called again: they add up."""
@@ -110,7 +119,10 @@ class ForeignRun:
         about = {each: str(fields[each]) for each in _ABOUT if fields.get(each) is not None}
         event_id = self.an_id(name, json.dumps(about), *part)
         if (first := self._refs.get(event_id)) is not None:
-            raise BadImport(f"{name} of {about} must come once: it stands at {first} and at {ref}")
+            shown = ", ".join(f"{key} {each}" for key, each in about.items() if key not in _UUIDS)
+            raise BadImport(
+                f"{name} of {shown or 'the run'} must come once: it stands at {first} and at {ref}"
+            )
         self._refs[event_id] = ref
         envelope = {
             "event_id": event_id,
