@@ -14,48 +14,52 @@ slots AS (
         unnest(range(least(expected_size, 10000))) AS slot
     FROM opened_groups
 ),
-started AS (
+told AS (
     SELECT
         run_id,
+        group_id,
+        slot,
         trajectory_id,
-        any_value(group_id) AS group_id,
-        any_value(slot) AS slot,
-        min({'at': coalesce(occurred_at, '-infinity'), 'event_id': event_id}) AS start,
-        min(occurred_at) AS started_at
-    FROM trajectory_started GROUP BY run_id, trajectory_id
-),
-finished AS (
-    SELECT
-        run_id,
-        trajectory_id,
-        any_value(group_id) AS group_id,
-        any_value(slot) AS slot,
-        max(occurred_at) AS ended_at
-    FROM trajectory_finished GROUP BY run_id, trajectory_id
+        {'at': coalesce(occurred_at, '-infinity'), 'event_id': event_id} AS start,
+        occurred_at AS started_at,
+        NULL AS ended_at,
+        false AS has_ended
+    FROM trajectory_started
+    UNION ALL
+    SELECT run_id, group_id, slot, trajectory_id, NULL, NULL, occurred_at, true
+    FROM trajectory_finished
 ),
 attempts AS (
     SELECT
         run_id,
-        coalesce(started.group_id, finished.group_id) AS group_id,
-        coalesce(started.slot, finished.slot) AS slot,
         trajectory_id,
-        start,
-        started_at,
-        ended_at,
-        finished.trajectory_id IS NOT NULL AS has_ended
-    FROM started FULL JOIN finished USING (run_id, trajectory_id)
+        any_value(group_id) AS group_id,
+        any_value(slot) AS slot,
+        min(start) AS start,
+        min(started_at) AS started_at,
+        max(ended_at) AS ended_at,
+        bool_or(has_ended) AS has_ended
+    FROM told GROUP BY run_id, trajectory_id
 ),
 -- A re-score is another fact: the newest verifier version counts, also where it gave no verdict.
 rewarded AS (
-    SELECT run_id, trajectory_id, value AS reward, verifier, verifier_version FROM reward_assigned
-    QUALIFY row_number()
-        OVER (PARTITION BY run_id, trajectory_id ORDER BY log_time DESC, log_offset DESC) = 1
+    SELECT
+        run_id,
+        trajectory_id,
+        arg_max(
+            {'value': value, 'verifier': verifier, 'version': verifier_version}, log_offset
+        ) AS score
+    FROM reward_assigned GROUP BY run_id, trajectory_id
 ),
 judged AS (
-    SELECT run_id, trajectory_id, rule_set, trainable, cause_class, blame FROM trajectory_judged
-    QUALIFY row_number() OVER (
-        PARTITION BY run_id, trajectory_id, rule_set ORDER BY log_time DESC, log_offset DESC
-    ) = 1
+    SELECT
+        run_id,
+        trajectory_id,
+        rule_set,
+        arg_max(
+            {'trainable': trainable, 'cause_class': cause_class, 'blame': blame}, log_offset
+        ) AS verdict
+    FROM trajectory_judged GROUP BY run_id, trajectory_id, rule_set
 ),
 said AS (
     SELECT
@@ -70,9 +74,12 @@ said AS (
         start,
         started_at,
         ended_at,
-        reward,
-        verifier,
-        verifier_version,
+        score.value AS reward,
+        score.verifier AS verifier,
+        score.version AS verifier_version,
+        verdict.trainable AS trainable,
+        verdict.cause_class AS cause_class,
+        verdict.blame AS blame,
         -- DuckDB takes nan for the largest number there is.
         isfinite(reward) AND abs(reward) <= 1e100 AS usable,
         usable AND reward >= pass_threshold AS passes,
@@ -88,9 +95,9 @@ said AS (
     JOIN rule_sets ON rule_sets.run_id = slots.run_id
     LEFT JOIN attempts ON attempts.run_id = slots.run_id
         AND attempts.group_id = slots.group_id AND attempts.slot = slots.slot
-    LEFT JOIN rewarded ON rewarded.run_id = attempts.run_id
+    LEFT JOIN rewarded ON rewarded.run_id = slots.run_id
         AND rewarded.trajectory_id = attempts.trajectory_id
-    LEFT JOIN judged ON judged.run_id = attempts.run_id
+    LEFT JOIN judged ON judged.run_id = slots.run_id
         AND judged.trajectory_id = attempts.trajectory_id AND judged.rule_set = rule_sets.rule_set
 ),
 -- In the order of their start; one whose start isn't known comes last, as when groups are decided.
