@@ -44,20 +44,14 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     Raises BadImport."""
     options.taken()
     sources = console_files(path)
-    run = ForeignRun(
-        FORM,
-        sorted(source.sha256 for source in sources),
-        kind=RunKind.TRAIN,
-        name=path.name,
-        ref=sources[0].ref(),
-    )
-    any_lines = False
-    for source in sources:
-        lines = read_lines(source)
-        any_lines = any_lines or bool(lines)
-        add_steps(run, lines, source)
-    if not any_lines:
+    lines = [read_lines(source) for source in sources]
+    if not any(lines):
         raise BadImport(f"{path.name} must have lines such as `perf 1: {{...}}`, got none")
+    # By their first lines, so that a console that has gone on is the same run.
+    key = sorted(each.first for each in lines)
+    run = ForeignRun(FORM, key, kind=RunKind.TRAIN, name=path.name, ref=sources[0].ref())
+    for each, source in zip(lines, sources, strict=True):
+        add_steps(run, each, source)
     return [run]
 
 
@@ -138,23 +132,23 @@ def _wall_s(numbers: Numbers) -> float | None:
 
 def _claim(run: ForeignRun, rollout: RolloutLines, source: SourceFile) -> None:
     """The identities that slime's figures satisfy, each from the parts that the ledger has."""
-    place = f"{source.name}#{rollout.pointer}"
-
-    def claim(what: str, name: str, expression: str) -> None:
-        query = of_step(rollout.number, expression)
-        run.claim(f"rollout {rollout.number} {what}", rollout.numbers.get(name), query, place)
-
     wait, train = "metrics['perf/train_wait_time']", "metrics['perf/train_time']"
-    claim("step_time = train_wait_time + train_time", "perf/step_time", f"{wait} + {train}")
-    claim("wait_time_ratio", "perf/wait_time_ratio", f"{wait} / wall_s")
-    claim("update_weights_time", "perf/update_weights_time", "publishing_s")
-    claim("actor_train_time", "perf/actor_train_time", "forward_backward_s")
     outside = "waiting_s + publishing_s + engine_switch_s"
-    claim("train_wait_time", "perf/train_wait_time", outside)
+    for what, name, expression in (
+        ("step_time = train_wait_time + train_time", "step_time", f"{wait} + {train}"),
+        ("wait_time_ratio", "wait_time_ratio", f"{wait} / wall_s"),
+        ("update_weights_time", "update_weights_time", "publishing_s"),
+        ("actor_train_time", "actor_train_time", "forward_backward_s"),
+        ("train_wait_time", "train_wait_time", outside),
+    ):
+        told = rollout.numbers.get(f"perf/{name}")
+        known = "perf/train_wait_time" in rollout.numbers and "perf/train_time" in rollout.numbers
+        if known or wait not in expression:
+            query = of_step(rollout.number, expression)
+            place = f"{source.name}#{rollout.pointer}"
+            run.claim(f"rollout {rollout.number} {what}", told, query, place)
 
 
 def of_step(number: int, expression: str) -> str:
     """A query for one value of one step."""
     return figures.of_facts("steps", expression, f"step = {number}")
-
-

@@ -43,6 +43,9 @@ class ConsoleLines:
     notes: list[str] = field(default_factory=list[str])
     """Numbers that were printed twice and differ, as behind a restart: the later ones count."""
 
+    first: str = ""
+    """The first metric line: while a console goes on, it stays the same."""
+
     def __bool__(self) -> bool:
         return bool(self.rollouts or self.steps)
 
@@ -56,6 +59,7 @@ def read_lines(source: SourceFile) -> ConsoleLines:
         if match is None:
             continue
         kind, number, text = match[1], int(match[2]), match[3]
+        found.first = found.first or match[0]
         into = found.steps if kind == "step" else found.rollouts
         lines = into.setdefault(number, RolloutLines(number))
         new = numbers_of(text, f"{source.name} line {line_no}")

@@ -81,7 +81,7 @@ class VerlStep:
 
     @property
     def gpus(self) -> int | None:
-        """GPUs, by throughput = tokens / (seconds x GPUs); null where that gives no whole number."""
+        """GPUs, by throughput = tokens / (seconds x GPUs); null where that is no whole number."""
         tokens = self.numbers.get("perf/total_num_tokens")
         seconds = self.numbers.get("perf/time_per_step")
         return _whole(tokens, seconds, self.numbers.get("perf/throughput"))

@@ -1,0 +1,253 @@
+"""verl: rollout samples as JSONL, and the console's step lines.
+
+A folder of `{global_step}.jsonl` (trainer.rollout_data_dir or validation_data_dir), of console
+output (.log, .txt, .out), or of both; or one such file. A sample has no group, so the attempts at
+one input in one step are taken for its group; it has no tokens, turns, times or status either, and
+nothing of these is made up: every attempt counts as submitted, with the score as its reward.
+
+`--set kind=eval` says that the samples are of validation: each step's is then a run of its own.
+
+Read from verl 0.9.1's source; the console lines also from public runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ledger.facts.lists import RunKind, StopReason
+from producers.importers import Options, figures
+from producers.importers.run import ForeignRun
+from producers.importers.slime import SUFFIXES, of_step
+from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.times import UNKNOWN
+from producers.importers.verl_lines import VerlStep, read_steps
+
+FORM = "verl"
+_OWN = ("input", "output", "gts", "score", "step", "request_id")
+"""Members of a sample that are no part of its reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """One {global_step}.jsonl."""
+
+    step: int
+    rows: Sequence[Json]
+    source: SourceFile
+
+
+def read(path: Path, options: Options) -> list[ForeignRun]:
+    """One training run; with `kind=eval` an evaluation for each step. Raises BadImport."""
+    kind = options.taken("kind").get("kind", "train")
+    if kind not in ("train", "eval"):
+        raise BadImport(f"--set kind must be train or eval, got {kind!r}")
+    samples, consoles = _files(path)
+    if kind == "eval":
+        return [_evaluation(path, each) for each in samples]
+    steps = [(step, source) for source in consoles for step in read_steps(source)]
+    if not samples and not steps:
+        raise BadImport(f"{path.name} must have lines such as `step:1 - key:1.0`, got none")
+    first = samples[0].source if samples else steps[0][1]
+    # By its first file or line, so that a run that has gone on is the same.
+    key = [first.sha256] if samples else [repr(sorted(steps[0][0].numbers.items()))]
+    run = ForeignRun(FORM, key, kind=RunKind.TRAIN, name=path.name, ref=first.ref())
+    for each in samples:
+        _add_samples(run, each, target_step=each.step)
+    _add_steps(run, steps)
+    _claim_scores(run, steps, samples)
+    return [run]
+
+
+def _files(path: Path) -> tuple[list[_Samples], list[SourceFile]]:
+    """The samples by step, and the console's output. Raises BadImport where there is neither."""
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    root = path if path.is_dir() else path.parent
+    named = [each for each in files if each.suffix == ".jsonl" and each.stem.isdigit()]
+    logs = [each for each in files if each.suffix in SUFFIXES and each.is_file()]
+    if not named and not logs:
+        raise BadImport(
+            f"{path.name} must hold samples such as 10.jsonl or console output"
+            f" ({', '.join(SUFFIXES)}), got neither"
+        )
+    samples: list[_Samples] = []
+    for each in sorted(named, key=lambda file: int(file.stem)):
+        source = SourceFile.read(each, root)
+        samples.append(_Samples(int(each.stem), list(source.json_lines()), source))
+    return samples, [SourceFile.read(each, root) for each in logs]
+
+
+def _evaluation(path: Path, samples: _Samples) -> ForeignRun:
+    run = ForeignRun(
+        FORM,
+        ["eval", samples.source.sha256],
+        kind=RunKind.EVAL,
+        name=f"{path.name} step {samples.step}",
+        ref=samples.source.ref(),
+    )
+    _add_samples(run, samples, target_step=None)
+    return run
+
+
+def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) -> None:
+    for line_no, row in enumerate(samples.rows, 1):
+        told = row.integer("step")
+        if told is not None and told != samples.step:
+            raise row.at("step").wrong(f"{samples.step}, as the file is named")
+        prompt = row.need_text("input")
+        task_id = f"input-{_digest(prompt)[:16]}"
+        run.task(task_id, row.ref, statement=prompt)
+        group = run.group(task_id, [samples.step], target_step=target_step)
+        attempt = group.attempt([samples.step, line_no])
+        attempt.start(UNKNOWN, row.ref)
+        score = row.number("score")
+        attempt.fact(
+            "reward_assigned",
+            UNKNOWN,
+            row.ref,
+            value=score,
+            components=_components(row),
+            verifier=FORM,
+        )
+        attempt.finish(UNKNOWN, row.ref, stop_reason=StopReason.SUBMITTED, turns_known=False)
+    _note_sizes(run, samples)
+    scores = [row.number("score") for row in samples.rows]
+    known = [each for each in scores if each is not None]
+    place = f"{samples.source.name}"
+    scope = "true" if target_step is None else _of_step(samples.step)
+    count = figures.of_attempts("count(*)", scope)
+    run.claim(f"step {samples.step} samples", len(samples.rows), count, place)
+    mean = math.fsum(known) / len(known) if known else None
+    query = figures.of_attempts("avg(reward)", scope)
+    run.claim(f"step {samples.step} mean score", mean, query, place)
+
+
+def _components(row: Json) -> dict[str, float]:
+    """Numbers beside the score, such as acc: parts of the reward by verl's account."""
+    found: dict[str, float] = {}
+    for name, value in row.object().items():
+        if name in _OWN:
+            continue
+        if isinstance(value, bool | int | float) and abs(value) < 1e300:
+            found[name] = float(value)
+    return found
+
+
+def _note_sizes(run: ForeignRun, samples: _Samples) -> None:
+    """A group is guessed from its input, and the guess shows where sizes differ."""
+    sizes = Counter(_digest(row.need_text("input")) for row in samples.rows)
+    if len(found := Counter(sizes.values())) > 1:
+        told = ", ".join(f"{count} of {size}" for size, count in sorted(found.items()))
+        run.note(
+            f"{samples.source.name}: inputs come unequally often ({told}); a group is what shares"
+            " an input, since verl names none"
+        )
+
+
+def _add_steps(run: ForeignRun, steps: Sequence[tuple[VerlStep, SourceFile]]) -> None:
+    """Each line a step; of a step that was logged twice, as behind a restart, both."""
+    seen: Counter[int] = Counter()
+    for step, source in steps:
+        if (wall_s := step.wall_s) is None:
+            run.note(f"{source.name}#{step.pointer}: step {step.number} has no timing_s/step")
+            continue
+        again = seen[step.number]
+        seen[step.number] += 1
+        if again:
+            run.note(f"{source.name}#{step.pointer}: step {step.number} was logged again")
+        tokens = step.numbers.get("perf/total_num_tokens")
+        run.fact(
+            "step_completed",
+            UNKNOWN,
+            source.ref(step.pointer),
+            [again] if again else [],
+            step=step.number,
+            batch_id=None,
+            wall_s=wall_s,
+            phases=step.phases,
+            trajectories=step.trajectories,
+            computed_tokens=None if tokens is None else int(tokens),
+            grad_norm=step.numbers.get("actor/grad_norm"),
+            metrics=step.numbers,
+        )
+        if not again:
+            _claim_step(run, step, f"{source.name}#{step.pointer}")
+    _declare_gpus(run, steps)
+
+
+def _declare_gpus(run: ForeignRun, steps: Sequence[tuple[VerlStep, SourceFile]]) -> None:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for step, _ in steps:
+        if step.gpus is not None:
+            found[step.gpus].append(step.number)
+    if len(found) == 1:
+        ((gpus, _),) = found.items()
+        run.fact("resources_declared", UNKNOWN, steps[0][1].ref(), trainer_gpus=gpus)
+    elif found:
+        told = ", ".join(f"{gpus} at step {each}" for gpus, (each, *_) in sorted(found.items()))
+        run.note(f"GPUs by throughput differ ({told}), so none are declared: are these two runs?")
+
+
+def _claim_step(run: ForeignRun, step: VerlStep, place: str) -> None:
+    """The identities that verl's figures satisfy, each from the parts that the ledger has."""
+    numbers: Mapping[str, float] = step.numbers
+
+    def claim(what: str, foreign: float | None, expression: str, **more: Any) -> None:
+        query = of_step(step.number, expression)
+        run.claim(f"step {step.number} {what}", foreign, query, place, **more)
+
+    seconds = "metrics['perf/time_per_step']"
+    throughput = "metrics['perf/throughput']"
+    gpus = f"round(computed_tokens / {seconds} / {throughput})"
+    claim("GPUs, by throughput", None, f"{gpus}::BIGINT")
+    claim(
+        "throughput = tokens / seconds / GPUs",
+        numbers.get("perf/throughput"),
+        f"computed_tokens / {seconds} / {gpus}",
+    )
+    means = [numbers.get(f"{part}_length/mean") for part in ("prompt", "response")]
+    mean = None if None in means else sum(each or 0.0 for each in means)
+    claim("trajectories", None, "trajectories")
+    # The means are of 32-bit floats.
+    claim("mean tokens of a trajectory", mean, "computed_tokens / trajectories", places=3)
+    inside = "waiting_s + logprobs_s + forward_backward_s + publishing_s"
+    if step.step_has_extra:
+        inside += " + evaluation_s + checkpoint_s"
+    nameless = "reward, advantage and what verl doesn't name are no phase"
+    claim("timing_s/step, of its phases", numbers.get("timing_s/step"), inside, because=nameless)
+    whole = "wall_s" if step.step_has_extra else "wall_s - evaluation_s - checkpoint_s"
+    claim("timing_s/step", numbers.get("timing_s/step"), whole)
+
+
+def _claim_scores(
+    run: ForeignRun, steps: Sequence[tuple[VerlStep, SourceFile]], samples: Sequence[_Samples]
+) -> None:
+    """The console's mean score of a step against that step's samples, where both are here."""
+    here = {each.step for each in samples}
+    for step, source in {step.number: (step, source) for step, source in steps}.values():
+        if step.number in here:
+            query = figures.of_attempts("avg(reward)", _of_step(step.number))
+            told = step.numbers.get("critic/score/mean")
+            place = f"{source.name}#{step.pointer}"
+            run.claim(f"step {step.number} critic/score/mean", told, query, place)
+    if steps and samples and (lonely := here - {step.number for step, _ in steps}):
+        run.note(f"samples of steps {_listed(lonely)} have no step line")
+
+
+def _of_step(step: int) -> str:
+    return f"group_id IN (SELECT group_id FROM opened_groups WHERE target_step = {step})"
+
+
+def _listed(numbers: set[int]) -> str:
+    first = sorted(numbers)[:20]
+    more = len(numbers) - len(first)
+    return ", ".join(map(str, first)) + (f" and {more} more" if more else "")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
