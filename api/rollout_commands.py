@@ -132,12 +132,7 @@ def rollout(
     from producers.scope import RunScope
     from producers.tasks.load import load_tasks
 
-    if until_decided and until_step is not None:
-        raise typer.BadParameter("--until-decided and --until-step don't go together")
-    if parent is None and parent_version is not None:
-        raise typer.BadParameter(
-            f"--parent-version {parent_version} needs the --parent that has it"
-        )
+    _check_together(parent, parent_version, until_decided, until_step)
     settings = load(config)
     task_set = load_tasks(tasks)
     caps = _given(turns=turn_cap, output_tokens=output_cap, context_tokens=context_cap)
@@ -169,6 +164,16 @@ def rollout(
         safe = recorder.close(FLUSH_S)
     _print(recorder, tally, output)
     raise typer.Exit(1 if _problem(recorder, tally, safe) or early else 0)
+
+
+def _check_together(
+    parent: uuid.UUID | None, version: int | None, until_decided: bool, until_step: int | None
+) -> None:
+    """Raises BadParameter for options that don't go together."""
+    if until_decided and until_step is not None:
+        raise typer.BadParameter("--until-decided and --until-step don't go together")
+    if parent is None and version is not None:
+        raise typer.BadParameter(f"--parent-version {version} needs the --parent that has it")
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def summary_of(demo: Demo) -> dict[str, Any]:
             "folder": os.path.relpath(demo.folder),
             "held_out": demo.plan.held_out,
             "mode": "sync" if demo.plan.sync else "async",
-            "log_url": redact(Parts(demo).log_url),
+            "log_url": _log_url(demo),
             "steps": _row(book, STEPS, demo.run_id)["steps"],
             "facts": _row(book, FACTS)["facts"],
             "pass_at_1_before": _quality(book, evaluations["before"]),
@@ -118,6 +118,13 @@ def summary_of(demo: Demo) -> dict[str, Any]:
             "deaths": demo.deaths,
             "versions": versions(),
         }
+
+
+def _log_url(demo: Demo) -> str:
+    """As a command here takes it."""
+    if demo.plan.log == "sqlite":
+        return f"sqlite:///{os.path.relpath(demo.path('log.db'))}"
+    return redact(Parts(demo).log_url)
 
 
 def _quality(book: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
