@@ -5,7 +5,7 @@
 /sql                                     SQL that only reads
 /healthz /readyz /metrics                for whoever operates it
 /docs /openapi.json                      this interface, described
-/                                        takes a token from a browser
+/                                        api/pages/: the live page, its panels and alerts
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.pages import alerts, panels
+from api.pages.home import add_home
 from api.server import accounts, facts, groups, operation, reports, stream, trajectories
-from api.server.access import COOKIE, Gate
+from api.server.access import Gate
 from api.server.desk import Desk
 from api.server.operation import Measures, Timed
 from api.server.owner import Owner
 from api.server.problems import MEDIA_TYPE, ProblemModel, add_handlers, problems
 from api.server.sql import router as sql_router
 from api.server.sql_pool import SqlPool
-from ledger.recorder import Recorder
+from ledger.accounts.alerts import Thresholds
 
 DESCRIPTION = """Reads a Rollbook book while its run goes on.
 
@@ -39,10 +40,10 @@ the position.
 
 
 def make_app(
-    owner: Owner, desk: Desk, recorder: Recorder, sql: SqlPool, stop: asyncio.Event,
-    token: str | None,
+    owner: Owner, desk: Desk, posting: facts.Posting, sql: SqlPool, stop: asyncio.Event,
+    token: str | None, thresholds: Thresholds,
 ) -> ASGIApp:  # fmt: skip
-    """The application; `token` null: everybody may."""
+    """The application; `token` null: everybody may. `thresholds` are those of [alerts]."""
     app = FastAPI(title="Rollbook", version="1", description=DESCRIPTION, redoc_url=None)
     measures = Measures(owner)
     for routes in (
@@ -50,29 +51,19 @@ def make_app(
         trajectories.router(desk),
         groups.router(desk),
         accounts.router(desk),
-        facts.router(recorder),
+        facts.router(posting),
         stream.router(owner, stop),
+        panels.router(desk),
+        alerts.router(desk, thresholds),
         sql_router(sql),
         operation.router(owner, measures),
     ):
         app.include_router(routes)
     add_handlers(app)
     gate = Gate(Bounded(app), token)
-    _add_home(app, gate)
+    add_home(app, gate)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return Timed(gate, measures)
-
-
-def _add_home(app: FastAPI, gate: Gate) -> None:
-    @app.get("/", include_in_schema=False)
-    async def home(token: str | None = None) -> Response:
-        """A browser's way in: the token moves from the address into a cookie of this site."""
-        if token is None:
-            return HTMLResponse('<!doctype html><title>Rollbook</title><a href="/docs">API</a>')
-        answer = RedirectResponse("/", 303)
-        if gate.opens_to(token):
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-        return answer
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -250,6 +250,28 @@ def test_a_second_process_is_told_who_serves_the_book(served: Served) -> None:
         assert f"ask that process (rollbook serve, at {served.url}), or stop it" in done.stderr
 
 
+def test_killed_it_serves_again_and_asked_to_end_it_ends_with_streams_open(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    with open_log(sqlite_url) as log:
+        lived(log)
+    with serving(sqlite_url, tmp_path) as first:
+        first.process.kill()
+        first.process.wait()
+    with serving(sqlite_url, tmp_path) as again:
+        again.caught_up()
+        assert again.token == first.token
+        assert len(rows(again, "/v1/groups")) == 12
+        request = urllib.request.Request(
+            again.url + "/v1/stream", headers={"Authorization": f"Bearer {again.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=30):
+            again.process.terminate()
+            assert again.process.wait(30) == 0
+    left = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("book"))
+    assert left == ["book.duckdb", "book.duckdb.token"]
+
+
 def test_a_body_may_not_be_endless(served: Served) -> None:
     reply = served.ask("/v1/facts", b"[" + b" " * 9_000_000 + b"]")
     assert reply.status == 413

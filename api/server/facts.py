@@ -10,8 +10,10 @@ counts each fact once.
 from __future__ import annotations
 
 import asyncio
+import threading
 import typing
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -30,6 +32,7 @@ MOST_BYTES = 8 * 1024 * 1024
 FLUSH_S = 20.0
 AT_ONCE = 16
 """Requests that record at the same time: more could fill the recorder's queue."""
+PRODUCER = "http"
 _ZERO = "00000000-0000-0000-0000-000000000000"
 
 
@@ -79,7 +82,36 @@ class FactsRecorded(BaseModel):
     spooled: bool = Field(description="Whether some wait in the spool for the log to come back.")
 
 
-def router(recorder: Recorder) -> APIRouter:
+class Posting:
+    """The recorder of facts that come over HTTP: made for the first of them, since its pulses would
+    else move a book that nothing happens in."""
+
+    def __init__(self, url: str, options: dict[str, str], spool: Path | None) -> None:
+        self._url = url
+        self._options = options
+        self._spool = spool
+        self._recorder: Recorder | None = None
+        self._making = threading.Lock()
+
+    def recorder(self) -> Recorder:
+        """May wait for the log. Every fact names its run; the recorder's own pulses name none."""
+        with self._making:
+            if self._recorder is None:
+                self._recorder = Recorder(
+                    self._url,
+                    producer=PRODUCER,
+                    run_id=_ZERO,
+                    options=self._options,
+                    spool_dir=self._spool,
+                )
+            return self._recorder
+
+    def close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def router(posting: Posting) -> APIRouter:
     """The endpoint above."""
     routes = APIRouter(prefix="/v1", tags=["facts"])
     room = asyncio.Semaphore(AT_ONCE)
@@ -88,6 +120,7 @@ def router(recorder: Recorder) -> APIRouter:
     async def facts(request: Request, body: FactsIn) -> FactsRecorded:
         """Record facts; durable when it returns. Sending the same ones again changes nothing."""
         drafts = await asyncio.to_thread(checked, body.facts)
+        recorder = await asyncio.to_thread(posting.recorder)
         async with room:
             lost = recorder.lost
             for draft in drafts:

@@ -132,6 +132,14 @@ def add_handlers(app: FastAPI) -> None:
         faults = [_fault(each) for each in error.errors()]
         return Problem.of(422, "invalid", faults).response()
 
+    @app.exception_handler(Exception)
+    async def _fault_of_ours(request: Request, error: Exception) -> Response:
+        # The server logs it with its traceback; a message of its own might tell too much.
+        place = f"{request.method} {request.url.path}"
+        return Problem(
+            500, "fault", rule="this must not happen", place=place, value=type(error).__name__
+        ).response()
+
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         kinds = {404: "not_found", 405: "method_not_allowed"}

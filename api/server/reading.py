@@ -72,6 +72,10 @@ class Readings:
                 cursor.execute(f"USE {schema}")
             cursor.execute("BEGIN")
             yield Reading(cursor)
+        except duckdb.OutOfMemoryException as error:
+            raise Problem(
+                503, "out_of_memory", rule=str(error).partition("\n")[0], place="the book"
+            ) from None
         except duckdb.InterruptException:
             raise Problem(
                 503,

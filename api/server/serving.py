@@ -19,20 +19,18 @@ from api.app import make_app
 from api.output import say
 from api.server.access import load_token, token_path
 from api.server.desk import Desk
+from api.server.facts import Posting
 from api.server.owner import Owner
 from api.server.quack import Quack
 from api.server.settings import ServeError, ServeSettings
 from api.server.snapshot import Snapshots
 from api.server.sql_pool import SqlPool
 from api.signals import ENDINGS
+from ledger.accounts.alerts import Thresholds
 from ledger.book import Book, served_at
 from ledger.log import EventLog
-from ledger.recorder import Recorder
 
 GRACE_S = 5
-PRODUCER = "http"
-_NO_RUN = "00000000-0000-0000-0000-000000000000"
-"""For the recorder's own pulses: every fact that comes over HTTP names its run."""
 
 
 class Serving:
@@ -46,13 +44,14 @@ class Serving:
         log_url: str,
         log_options: dict[str, str],
         spool: Path | None = None,
+        thresholds: Thresholds | None = None,
     ) -> None:
+        """`thresholds` are those of [alerts]; null: nothing is watched."""
         self._log = log
         self._book = book
         self._settings = settings
-        self._log_url = log_url
-        self._log_options = log_options
-        self._spool = spool
+        self._thresholds = thresholds or {}
+        self._posting = Posting(log_url, log_options, spool)
 
     async def run(self, *, with_token: bool) -> None:
         """Serve until SIGTERM or Ctrl-C. Raises ServeError when the address can't be had."""
@@ -62,15 +61,14 @@ class Serving:
         snapshots = Snapshots(self._book, self._settings.snapshot_s)
         sql = SqlPool(owner, snapshots)
         desk = Desk(owner)
-        recorder = await asyncio.to_thread(self._recorder)
-        app = make_app(owner, desk, recorder, sql, stop, token)
+        app = make_app(owner, desk, self._posting, sql, stop, token, self._thresholds)
         owner.start()
         try:
             async with Quack(owner, snapshots, token).running() as attach:
                 await self._answer(app, stop, lambda url: self._tell(url, token, attach))
         finally:
             await sql.close()
-            for end in (owner.stop, desk.close, recorder.close):
+            for end in (owner.stop, desk.close, self._posting.close):
                 await asyncio.to_thread(end)
             snapshots.close()
 
@@ -86,15 +84,6 @@ class Serving:
         say("the token is the one of [serve] token" if self._settings.token else f"token: {where}")
         if sys.stderr.isatty():  # a person, not a log file
             say(f"in a browser: {url}/?token={token}")
-
-    def _recorder(self) -> Recorder:
-        return Recorder(
-            self._log_url,
-            producer=PRODUCER,
-            run_id=_NO_RUN,
-            options=self._log_options,
-            spool_dir=self._spool,
-        )
 
     async def _answer(self, app: ASGIApp, stop: asyncio.Event, told: Callable[[str], None]) -> None:
         with listening(self._settings) as sock:
