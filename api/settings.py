@@ -16,6 +16,7 @@ In the environment: ROLLBOOK_LOG__URL, ROLLBOOK_BOOK__PATH and so on. An unknown
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,16 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a settings file is followed to the letter."""
+    names = [f"ROLLBOOK_{name.upper()}" for name in Settings.model_fields]
+    return {
+        name: value
+        for name, value in environment.items()
+        if not any(name.upper() == each or name.upper().startswith(f"{each}__") for each in names)
+    }
 
 
 def load(file: Path | None) -> Settings:

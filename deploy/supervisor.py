@@ -75,7 +75,7 @@ class Child:
     again: bool = True
     """It is started again when it dies; else it has failed."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Over that of this process."""
+    """Over that of all children."""
     gentle: bool = True
     """It is asked to end before it is killed."""
 
@@ -99,9 +99,11 @@ class _Life:
 class Supervisor:
     """Keeps children. `look` does the work, and has to be called again and again."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` gets a log file for each child, and `state.json` with the pids."""
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        """`folder` gets a log file for each child, and `state.json` with the pids. `environment` is
+        that of all children; null: of this process."""
         self._folder = folder.absolute()
+        self._environment = dict(os.environ if environment is None else environment)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lives: dict[str, _Life] = {}
         self.deaths: Counter[str] = Counter()
@@ -191,7 +193,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | life.child.environment,
+                env={**self._environment, **life.child.environment},
                 start_new_session=True,  # a Ctrl-C for the terminal's group is for us alone
             )
         life.started_s = time.monotonic()

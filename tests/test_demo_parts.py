@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from api.assemble_commands import assembler_settings
-from api.demo.children import Parts, newest_version
+from api.demo.children import Parts
 from api.demo.plan import Demo, DemoError, Evaluation, Plan, held, new_demo
-from api.settings import load
+from api.demo.services import newest_version
+from api.settings import load, without_settings
 from api.train_commands import training_settings
 from consumers.assembling.settings import Mode
 from tests.builders import an_id
@@ -75,6 +76,16 @@ def test_every_command_finds_its_settings_in_the_demos_folder(tmp_path: Path) ->
     assert (assembler.mode, assembler.groups_per_batch) == (Mode.SYNC, 4)
     trainer = training_settings(demo.config, [])
     assert (trainer.optimizer.learning_rate, trainer.loss.truncate_at) == (3e-3, 2.0)
+
+
+def test_what_the_environment_says_of_settings_is_kept_from_the_parts() -> None:
+    environment = {
+        "ROLLBOOK_LOG__URL": "kafka://production:9092/lab",
+        "ROLLBOOK_TRAINER": "{}",
+        "ROLLBOOK_CACHE": "/cache",
+        "PATH": "/bin",
+    }
+    assert without_settings(environment) == {"ROLLBOOK_CACHE": "/cache", "PATH": "/bin"}
 
 
 def test_two_demos_have_ports_of_their_own(tmp_path: Path) -> None:

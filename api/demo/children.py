@@ -7,35 +7,23 @@ Each is a command that a user could type; `rollbook.toml` in the demo's folder s
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import itertools
 import json
-import os
-import shutil
-import socket
 import sys
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from api.demo import services
 from api.demo.plan import Demo, Evaluation
-from deploy.engine.command import EngineSettings, command, environment
-from deploy.engine.install import has_gpu
-from deploy.kafka.broker import Broker, answers
+from api.demo.services import BROKER, ENGINE, SANDBOXES
+from deploy.kafka.broker import Broker
 from deploy.ports import HOST, free_port
 from deploy.supervisor import Child
 
-ENGINE, SANDBOXES, BROKER = "engine", "sandboxes", "kafka"
 PROJECTOR, ASSEMBLER, TRAINER, ROLLOUT = "projector", "assembler", "trainer", "rollout"
 EVALUATION, JUDGE = "evaluation", "evaluation_assembler"
-VERSION = "version-"
-CONTEXT = 512
-"""Tokens that the tiny model takes."""
-PARTITIONS = 3
-PREFIX = "demo"
-ASK_S = 2.0
+PREFIX, PARTITIONS = "demo", 3
+"""Of the topics in a Kafka of the demo's own."""
 TRAINER_SETTINGS = {
     "learning_rate": 3e-3,
     "beta2": 0.95,
@@ -112,52 +100,17 @@ class Parts:
         self.demo.config.write_text("\n".join(lines) + "\n")
 
     def kafka(self) -> Child:
-        """The broker. Fetches its jars at the first start on a machine."""
+        """The broker of the demo's own log."""
         assert self.broker is not None
-        broker = self.broker
-        return Child(
-            BROKER,
-            broker.prepared,
-            ready=lambda: answers(int((broker.status().bootstrap or ":0").rpartition(":")[2])),
-        )
+        return services.kafka(self.broker)
 
     def engine(self) -> Child:
-        """SGLang. It starts on the newest version there is: nobody brings one that comes back
-        behind training up to date any more."""
-        gpu = has_gpu()
-        kernels = importlib.util.find_spec("sgl_kernel") is not None
-
-        def line() -> list[str]:
-            folder, version = newest_version(self.demo.versions) or (self.demo.policy, 0)
-            # A copy: while it starts, the trainer may remove the export.
-            model = self.demo.path(ENGINE) / f"version-{version}"
-            shutil.copytree(folder, model, dirs_exist_ok=True)
-            settings = EngineSettings(
-                context_length=CONTEXT,
-                model_name="tiny",
-                policy_version=version,
-                extra=("--log-level=warning",),
-            )
-            return command(model, self.engine_port, settings, gpu)
-
-        return Child(
-            ENGINE,
-            line,
-            ready=lambda: _get(f"{self.engine_url}/ready") is not None,
-            ready_s=600.0,
-            environment=environment(os.environ, gpu, kernels),
-            gentle=False,  # it would sleep for seconds, and has nothing to lose
-        )
+        """SGLang."""
+        return services.engine(self.demo, self.engine_port)
 
     def sandboxes(self) -> Child:
-        """The E2B-compatible server, with its faults."""
-        plan = self.demo.plan
-        line = [sys.executable, "-m", "producers.local_e2b", str(self.demo.path(SANDBOXES))]
-        line += ["--host", HOST, "--port", str(self.sandboxes_port), "--unsafe"]
-        line += ["--slots", str(2 * plan.concurrency), "--seed", str(plan.seed)]
-        for rule in plan.faults:
-            line += ["--fault", rule]
-        return Child(SANDBOXES, lambda: line, ready=lambda: _listens(self.sandboxes_port))
+        """The E2B-compatible server."""
+        return services.sandboxes(self.demo, self.sandboxes_port)
 
     def projector(self) -> Child:
         return self._rollbook(PROJECTOR, lambda: ["project", "--follow"])
@@ -175,13 +128,14 @@ class Parts:
 
     def rollout(self) -> Child:
         """Training's. In each of its lives the tasks come in another order."""
-        plan, lives = self.demo.plan, itertools.count(1000 * (plan_seed := self.demo.plan.seed))
+        plan = self.demo.plan
+        orders = itertools.count(1000 * plan.seed)
         line = ["--run-id", self.demo.run_id, "--name", "micro_repair"]
-        line += ["--tasks", f"micro_repair:train?seed={plan_seed}&verbose={plan.verbose}"]
+        line += ["--tasks", f"micro_repair:train?seed={plan.seed}&verbose={plan.verbose}"]
         line += ["--group-size", str(plan.group_size), "--until-step", str(plan.steps)]
         ahead = plan.groups_per_batch * (1 if plan.sync else 3)
         line += ["--ahead", str(ahead), *(["--sync"] if plan.sync else [])]
-        return self._rollout(ROLLOUT, lambda: [*line, "--shuffle", str(next(lives))])
+        return self._rollout(ROLLOUT, lambda: [*line, "--shuffle", str(next(orders))])
 
     def evaluation(self, when: str, evaluation: Evaluation, version: int) -> Child:
         """Rollouts on the held-out tasks. They end when all groups are decided."""
@@ -217,34 +171,3 @@ class Parts:
             ends=ends,
             environment={"OMP_NUM_THREADS": "1", "E2B_API_KEY": "e2b_demo"},
         )
-
-
-def newest_version(folder: Path) -> tuple[Path, int] | None:
-    """The export with the highest number, as the trainer names them; null: there is none."""
-    found = [
-        (each, int(each.name.removeprefix(VERSION))) for each in folder.glob(f"{VERSION}[0-9]*")
-    ]
-    return max(found, key=lambda each: each[1], default=None)
-
-
-def engine_version(url: str) -> int | None:
-    """The policy version that an engine has; null: it doesn't say."""
-    told = _get(f"{url}/model_info")
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        return int(json.loads(told or "")["weight_version"])
-    return None
-
-
-def _get(url: str) -> bytes | None:
-    """What is there; null: no good answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=ASK_S) as answer:
-            return answer.read() if answer.status == 200 else None
-    except OSError:  # HTTP errors are OSErrors, too
-        return None
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=ASK_S):
-        return True
-    return False

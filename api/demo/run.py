@@ -13,6 +13,7 @@ to; and what was done is done when it goes on.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -20,20 +21,17 @@ from uuid import uuid4
 
 from api.demo.children import (
     ASSEMBLER,
-    BROKER,
-    ENGINE,
     EVALUATION,
     JUDGE,
     PROJECTOR,
     ROLLOUT,
-    SANDBOXES,
     TRAINER,
     Parts,
-    engine_version,
-    newest_version,
 )
 from api.demo.display import Show
 from api.demo.plan import Demo, DemoError, Evaluation
+from api.demo.services import BROKER, ENGINE, SANDBOXES, engine_version, newest_version
+from api.settings import without_settings
 from consumers.rebuild import project
 from deploy.supervisor import ChildFailed, Supervisor
 from ledger.open_log import open_log
@@ -62,7 +60,8 @@ class DemoRun:
         self._parts = parts
         self._show = show
         self._stop = stop
-        self._children = Supervisor(demo.part_logs)
+        # What the demo's own settings don't say must not come from elsewhere.
+        self._children = Supervisor(demo.part_logs, without_settings(os.environ))
 
     def run(self, opened: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         """Until the book is whole. `opened` runs beside, from when the log is there on.
