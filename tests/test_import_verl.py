@@ -1,0 +1,152 @@
+"""Importing verl: rollout samples and console lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from producers.importers.source import SourceFile
+from producers.importers.verl_lines import VerlStep, read_steps
+from tests.foreign import booked, imported, refused
+
+TIMES = {
+    "timing_s/gen": 30.0,
+    "timing_s/reward": 0.5,
+    "timing_s/old_log_prob": 10.0,
+    "timing_s/ref": 5.0,
+    "timing_s/adv": 0.5,
+    "timing_s/update_actor": 50.0,
+    "timing_s/testing": 20.0,
+    "timing_s/save_checkpoint": 4.0,
+}
+
+
+def a_line(step: int, step_s: float, **more: float) -> str:
+    """As verl prints it; four samples of 150 tokens on 2 GPUs."""
+    numbers = TIMES | {
+        "timing_s/step": step_s,
+        "perf/time_per_step": step_s,
+        "perf/total_num_tokens": 600,
+        "perf/throughput": 600 / step_s / 2,
+        "prompt_length/mean": 50.0,
+        "response_length/mean": 100.0,
+        "actor/grad_norm": 0.25,
+    }
+    parts = [f"{name}:{value!r}" for name, value in numbers.items()]
+    parts += [f"{name}:np.float64({value!r})" for name, value in more.items()]
+    return f"(TaskRunner pid=1) step:{step} - " + " - ".join(parts) + "\n"
+
+
+def a_sample(step: int, prompt: str, score: Any, **more: Any) -> dict[str, Any]:
+    return {"input": prompt, "output": "so", "gts": "4", "score": score, "step": step, **more}
+
+
+def a_folder(folder: Path, samples: dict[int, list[dict[str, Any]]], console: str = "") -> Path:
+    folder.mkdir()
+    for step, rows in samples.items():
+        (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if console:
+        (folder / "train.log").write_text(console)
+    return folder
+
+
+SAMPLES = [
+    a_sample(10, "2+2?", 1.0, acc=True, pred="4", request_id="r0"),
+    a_sample(10, "2+2?", 0.0, acc=False, pred="5", request_id="r1"),
+    a_sample(10, "3+3?", 0.5, acc=False, pred="7", request_id="r2"),
+    a_sample(10, "3+3?", -1.0, acc=False, pred=None, request_id="r3"),
+]
+
+
+def test_samples_and_lines_are_one_run_and_their_figures_agree(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    lines = a_line(10, 96.0, **{"critic/score/mean": 0.125})
+    folder = a_folder(tmp_path / "rollouts", {10: SAMPLES}, lines)
+    said = imported("verl", folder, url)
+    assert said.status == 0
+    assert said.figures["step 10 critic/score/mean"] == (0.125, 0.125, "agrees")
+    assert said.figures["step 10 GPUs, by throughput"] == (None, 2, "not stated")
+    assert said.figures["step 10 mean tokens of a trajectory"] == (150.0, 150.0, "agrees")
+    assert "0 facts new" in imported("verl", folder, url).notes
+    assert booked(
+        url,
+        tmp_path,
+        "SELECT step, wall_s, waiting_s, logprobs_s, forward_backward_s, evaluation_s,"
+        " checkpoint_s, unattributed_s, trajectories, trained_tokens, computed_tokens, started_at"
+        " FROM steps",
+    ) == [(10, 120.0, 30.0, 15.0, 50.0, 20.0, 4.0, 1.0, 4, None, 600, None)]
+    assert booked(url, tmp_path, "SELECT trainer_gpus FROM resources_declared") == [(2,)]
+
+
+def test_attempts_at_one_input_are_a_group_and_nothing_is_made_up(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    imported("verl", a_folder(tmp_path / "rollouts", {10: SAMPLES}), url)
+    assert booked(
+        url,
+        tmp_path,
+        "SELECT target_step, list(reward ORDER BY slot), any_value(turns_declared),"
+        " any_value(started_at), any_value(foreign_status), any_value(completion_tokens)"
+        " FROM trajectories JOIN opened_groups USING (group_id) GROUP BY group_id, target_step"
+        " ORDER BY 2",
+    ) == [
+        (10, [0.5, -1.0], None, None, None, None),
+        (10, [1.0, 0.0], None, None, None, None),
+    ]
+    assert booked(
+        url, tmp_path, "SELECT components['acc'] FROM reward_assigned WHERE value = 1.0"
+    ) == [(1.0,)]
+
+
+def test_a_step_time_has_testing_in_it_or_not_by_verls_version() -> None:
+    text = a_line(1, 96.0) + a_line(2, 120.0)
+    without, inside = read_steps(SourceFile("train.log", "0", text))
+    assert (without.step_has_extra, without.wall_s) == (False, 120.0)
+    assert (inside.step_has_extra, inside.wall_s) == (True, 120.0)
+    assert VerlStep(3, {"timing_s/gen": 1.0}, "/1").wall_s is None
+
+
+def test_validation_is_a_run_of_its_own_for_each_step(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    samples = {0: [a_sample(0, "2+2?", 0.0)], 20: [a_sample(20, "2+2?", 1.0)]}
+    folder = a_folder(tmp_path / "validation", samples)
+    assert imported("verl", folder, url, "--set", "kind=eval").status == 0
+    assert booked(url, tmp_path, "SELECT name, pass_at_1_pooled FROM pass_at_1 ORDER BY name") == [
+        ("validation step 0", 0.0),
+        ("validation step 20", 1.0),
+    ]
+
+
+def test_a_step_that_was_logged_again_counts_twice_and_is_noted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    path = tmp_path / "train.log"
+    path.write_text(a_line(1, 96.0) + a_line(1, 90.0) + "step:2 - actor/lr:1e-05\n")
+    said = imported("verl", path, url)
+    assert "train.log#/2: step 1 was logged again" in said.notes
+    assert "train.log#/3: step 2 has no timing_s/step" in said.notes
+    assert booked(url, tmp_path, "SELECT count(*) FROM steps") == [(2,)]
+
+
+def test_a_score_that_the_console_contradicts_is_a_finding(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    lines = a_line(10, 96.0, **{"critic/score/mean": 0.25})
+    said = imported("verl", a_folder(tmp_path / "rollouts", {10: SAMPLES}, lines), url)
+    assert said.status == 1
+    assert said.figures["step 10 critic/score/mean"] == (0.25, 0.125, "differs")
+
+
+def test_bad_input_is_refused_with_value_rule_and_place(tmp_path: Path) -> None:
+    cut = a_folder(tmp_path / "cut", {10: SAMPLES})
+    text = (cut / "10.jsonl").read_text()
+    (cut / "10.jsonl").write_text(text[:-20])
+    assert "10.jsonl line 4 must be JSON" in refused("verl", cut)
+    assert "neither" in refused("verl", a_folder(tmp_path / "other", {}))
+    odd = a_folder(tmp_path / "odd", {10: [a_sample(10, "2+2?", "good")]})
+    assert '10.jsonl#/1/score must be a number, got "good"' in refused("verl", odd)
+    moved = a_folder(tmp_path / "moved", {11: SAMPLES})
+    assert "11.jsonl#/1/step must be 11, as the file is named, got 10" in refused("verl", moved)
+    (tmp_path / "bad.log").write_text("step:1 - actor/lr:what\n")
+    assert "bad.log line 1 must be key:number" in refused("verl", tmp_path / "bad.log")
+    assert "kind must be train or eval" in refused("verl", odd, kind="both")
+    empty = a_folder(tmp_path / "empty", {10: []})
+    assert "the run is empty" in refused("verl", empty)
