@@ -151,6 +151,8 @@ class Json:
             return None
         if not math.isfinite(number) or number != int(number):
             raise self.wrong("a whole number")
+        if abs(number) >= 2**63:
+            raise self.wrong("a whole number of 64 bits")
         return int(self.value)
 
     def as_number(self) -> float | None:

@@ -170,6 +170,7 @@ def _of_submission(row: Json, path: Path, setup: _Setup) -> ForeignRun:
     run.claim("resolved, percent of the dataset",
               None if size is None else 100 * len(resolved) / size, _SHARE, row.place)  # fmt: skip
     if size is None or size > len(told):
+        run.declare(attempts_per_task=None)  # or the slots of those without a name would be missed
         rest = "the others" if size is None else f"{size - len(told)} others"
         run.note(
             f"{row.place} names no unresolved instance: {rest} are no attempts here"

@@ -45,7 +45,7 @@ class Written:
 def write(log: EventLog, run: ForeignRun) -> Written:
     """Append what the log lacks of `run`. Raises LogError, BadImport for what is no valid fact."""
     drafts = run.drafts()
-    _check(run, drafts)  # all of it, before the first is appended
+    check(run, drafts)  # all of it, before the first is appended
     held = _held(log, run.run_id)
     written = Written()
     new: list[Draft] = []
@@ -63,7 +63,8 @@ def write(log: EventLog, run: ForeignRun) -> Written:
     return written
 
 
-def _check(run: ForeignRun, drafts: list[Draft]) -> None:
+def check(run: ForeignRun, drafts: list[Draft]) -> None:
+    """Raise BadImport for a draft that is no valid fact."""
     for refused in FactEncoder(_producer(run), run.run_id).encode(drafts).refused:
         raise BadImport(f"{refused.error} ({refused.draft.fields['source_ref']})")
 
