@@ -227,6 +227,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *_scaled_up(),
             *an_evaluation("before", before, temperature=1.0, parent_policy_version=0),
             *an_evaluation("after", after, temperature=0.6, parent_policy_version=20),
+            *an_evaluation("sweep/3", {}),
         ],
     )
 
@@ -318,6 +319,8 @@ def test_a_run_is_found_by_its_id_or_the_beginning_of_it_or_its_name(book: Path)
         for text in (run, run.upper(), run[:8], "before", "before/7"):
             assert str(find_run(connection, text).run_id) == run
         assert find_run(connection, "before/7").number == 7
+        assert find_run(connection, "sweep/3").number is None
+        assert find_run(connection, "sweep/3/5").number == 5
         for text in ("", run[:3], "befor"):
             with pytest.raises(BookError, match="and means none"):
                 find_run(connection, text)

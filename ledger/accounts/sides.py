@@ -54,17 +54,24 @@ class Asked:
 def find_run(connection: duckdb.DuckDBPyConnection, text: str) -> Asked:
     """RUN or RUN/NUMBER. Raises BookError where no run, or more than one, is meant."""
     name, slash, number = text.rpartition("/")
-    if not (slash and number.isdecimal()):
-        name, number = text, ""
-    found = connection.execute(
-        "SELECT run_id, name FROM (SELECT DISTINCT run_id, name FROM runs) WHERE name = $name"
-        " OR (len($name) >= $shortest AND starts_with(run_id::VARCHAR, lower($name)))",
-        {"name": name, "shortest": SHORTEST_ID},
-    ).fetchall()
+    found = _meant(connection, text)
+    if not found and slash and number.isdecimal():
+        found = _meant(connection, name)
+    else:
+        number = ""
     if len(found) != 1:
         which = ", ".join(f"{run_id} ({run_name})" for run_id, run_name in found) or "none"
         raise BookError(f"{text!r} must be the id or the name of one run, and means {which}")
     return Asked(text, found[0][0], int(number) if number else None)
+
+
+def _meant(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[UUID, str]]:
+    return connection.execute(
+        "SELECT run_id, arg_max(name, log_offset) AS last_name FROM run_declared GROUP BY run_id"
+        " HAVING last_name = $name"
+        " OR (len($name) >= $shortest AND starts_with(run_id::VARCHAR, lower($name)))",
+        {"name": name, "shortest": SHORTEST_ID},
+    ).fetchall()
 
 
 def read_throughput(
