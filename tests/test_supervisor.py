@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.supervisor import Child, ChildFailed, Supervisor
+from tests.demos import is_alive
 from tests.recorded import ROOT, eventually
 
 pytestmark = pytest.mark.fault
@@ -42,14 +43,6 @@ def looking(children: Supervisor, until: Callable[[], bool]) -> None:
         return until()
 
     eventually(look, 30.0)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_child_that_is_killed_comes_up_again(children: Supervisor, tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def print_accounts(found: Mapping[str, Any]) -> None:
     _table("Failures, and how many of them voted", found["failures"])
     _table("Faults that were injected", [found["injected"]])
     _table("Conservation", [_conservation(found)])
-    _table("The demo's own time, s", [_seconds(found["seconds"]["demo"])])
+    spent: Mapping[str, float] = found["seconds"]["demo"]
+    _table("The demo's own time, s", [_seconds({**spent, "all": sum(spent.values())})])
     if found["deaths"]:
         _table("Parts that died and were started again", [found["deaths"]])
     print(

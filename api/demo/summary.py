@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import re
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -82,7 +82,7 @@ GROUPS = """
 CONTAMINATION = """
     SELECT count(*) FILTER (known = 'at_decision') AS at_decision,
         count(*) FILTER (known <> 'at_decision') AS late_evidence
-    FROM contamination
+    FROM contamination WHERE run_id IN (SELECT unnest(?::UUID[]))
 """
 
 
@@ -94,7 +94,7 @@ def summary_of(demo: Demo) -> dict[str, Any]:
         findings = audit(book)
         return {
             "run_id": demo.run_id,
-            "folder": os.path.relpath(demo.folder),
+            "folder": _shown(demo.folder),
             "held_out": demo.plan.held_out,
             "mode": "sync" if demo.plan.sync else "async",
             "log_url": _log_url(demo),
@@ -109,7 +109,7 @@ def summary_of(demo: Demo) -> dict[str, Any]:
             "groups": {row["became"]: row["groups"] for row in _rows(book, GROUPS, demo.run_id)},
             "failures": _rows(book, FAILURES, runs, runs),
             "injected": injected(demo),
-            "contamination": _row(book, CONTAMINATION),
+            "contamination": _row(book, CONTAMINATION, runs),
             "conservation_violations": sum(each.check == "conservation" for each in findings),
             "lost": sum(each.check in MISSING for each in findings),
             "duplicated": sum(each.check == "repeated_facts" for each in findings),
@@ -120,10 +120,16 @@ def summary_of(demo: Demo) -> dict[str, Any]:
         }
 
 
+def _shown(path: Path) -> str:
+    """As short as a command here may have it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def _log_url(demo: Demo) -> str:
     """As a command here takes it."""
     if demo.plan.log == "sqlite":
-        return f"sqlite:///{os.path.relpath(demo.path('log.db'))}"
+        return f"sqlite:///{_shown(demo.path('log.db'))}"
     return redact(Parts(demo).log_url)
 
 
