@@ -22,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from ledger.avro import wire_types
+from ledger.empty_book import Statements, copy_to, is_made
 from ledger.log import Positions, TopicPartition
 
 VIEWS = (
@@ -161,6 +162,21 @@ def _where_served(path: Path) -> str:
     return ""
 
 
+def _of_tables() -> Statements:
+    return sql_file("book.sql"), sql_file("tables.sql")
+
+
+def _of_views() -> Statements:
+    told = f"INSERT INTO book_meta VALUES ('hash', '{book_hash()}')"
+    return *(sql_file(f"views/{view}.sql") for view in VIEWS), told
+
+
+@cache
+def _whole() -> Statements:
+    """All that makes a book of no log yet."""
+    return *_of_tables(), *_of_views()
+
+
 class Book:
     """A book open for writing, by its only owner."""
 
@@ -173,10 +189,12 @@ class Book:
         self.writing = threading.Lock()
         """Held by each transaction; whoever holds it may copy the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() and (views or is_made(_whole())):
+            copy_to(path, _whole())
         self.connection = connect(path)
         try:
             if not self._tables():
-                self._create(log_identity)
+                self._create()
                 if views:
                     self.add_views()
             self._check(log_identity)
@@ -194,9 +212,8 @@ class Book:
         if "hash" in self.meta():
             return
         with self.transaction() as connection:
-            for view in VIEWS:
-                connection.execute(sql_file(f"views/{view}.sql"))
-            connection.execute("INSERT INTO book_meta VALUES ('hash', ?)", [book_hash()])
+            for statement in _of_views():
+                connection.execute(statement)
 
     def meta(self) -> dict[str, str]:
         """What the book was built with and from."""
@@ -249,16 +266,18 @@ class Book:
         rows = self.connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         return {str(name) for (name,) in rows}
 
-    def _create(self, log_identity: str) -> None:
+    def _create(self) -> None:
         with self.transaction() as connection:
-            connection.execute(sql_file("book.sql"))
-            connection.execute(sql_file("tables.sql"))
-            connection.execute("INSERT INTO book_meta VALUES ('log', ?)", [log_identity])
+            for statement in _of_tables():
+                connection.execute(statement)
 
     def _check(self, log_identity: str) -> None:
         if "book_meta" not in self._tables():
             raise BookError(f"{self.path} is a DuckDB file, but no book: it has no book_meta")
-        if (log := self.meta().get("log")) != log_identity:
+        log = self.meta().get("log")
+        if log is None:
+            self.connection.execute("INSERT INTO book_meta VALUES ('log', ?)", [log_identity])
+        elif log != log_identity:
             raise BookOfAnotherLog(
                 f"book {self.path} was projected from log {log}, not from {log_identity}:"
                 " give another --book, or remove the file to build it anew"
