@@ -122,7 +122,8 @@ def test_episodes_are_groups_of_attempts_with_their_spans(tmp_path: Path) -> Non
     episodes = [an_episode(1, [a_trace("t1"), JUDGE]), an_episode(2, [BROKEN]),
                 an_episode(3, [LATE]), NOTHING]  # fmt: skip
     write(out / "rollouts" / "step_3" / "train" / "all", episodes)
-    write(out / "rollouts" / "step_3" / "train" / "effective", episodes[:1])
+    stray = an_episode(8, [a_trace("t8")])
+    write(out / "rollouts" / "step_3" / "train" / "effective", [episodes[0], stray])
     evaluated = an_episode(9, [a_trace("t9")], group=None)
     evaluated["run"]["work"]["type"] = "eval"
     write(out / "rollouts" / "step_3" / "eval" / "all", [evaluated])
@@ -132,7 +133,8 @@ def test_episodes_are_groups_of_attempts_with_their_spans(tmp_path: Path) -> Non
     said = imported("prime-rl", out, url)
     assert said.status == 0
     assert said.figures["attempts that an error ended"][2] == "agrees"
-    assert "1 episodes of step 3 were trained on" in said.notes
+    assert "effective/traces.jsonl: 2 episodes were trained on" in said.notes
+    assert "in no `all`: episode-8" in said.notes
     assert "1 traces are of agents that aren't trained" in said.notes
     assert "0 facts new" in imported("prime-rl", out, url).notes
 

@@ -160,10 +160,9 @@ def _add_attempt(
     run: ForeignRun, dump: RolloutDump, index: int, rows: list[Json], reading: _Reading
 ) -> None:
     row = rows[-1]
-    metadata = row.member("metadata")
-    named = next((metadata.text(n) for n in _TASK_NAMES if metadata.has(n)), None)
-    task_id = named or f"prompt-{_digest(row.at('prompt').value)}"
-    run.task(task_id, row.ref)
+    prompt = row.at("prompt").value
+    task_id = _task_name(row.member("metadata")) or f"prompt-{_digest(prompt)}"
+    run.task(task_id, row.ref, statement=prompt if isinstance(prompt, str) else None)
     group_index = row.integer("group_index")
     key = [dump.number, "prompt" if group_index is None else group_index]
     target = None if dump.evaluation else dump.number
@@ -193,6 +192,15 @@ def _add_attempt(
         foreign_prompt_tokens=prefix.integer("total_prompt_tokens") or None,
         foreign_cached_tokens=prefix.integer("cached_tokens") if _asked(prefix) else None,
     )
+
+
+def _task_name(metadata: Json) -> str | None:
+    """The task's own name, a text or a number; null where the metadata has none."""
+    for name in _TASK_NAMES:
+        value = metadata.at(name).value
+        if isinstance(value, str | int) and value != "":
+            return str(value)
+    return None
 
 
 def _asked(prefix: Json) -> bool:

@@ -20,14 +20,15 @@ from producers.importers.times import UNKNOWN, Clock
 
 _CLOCK = Clock(None)
 _ENGINE = {
-    "sglang:num_running_reqs": "running",
-    "sglang:num_queue_reqs": "queued",
-    "sglang:num_paused_reqs": "paused",
-    "sglang:num_used_tokens": "kv_used_tokens",
-    "sglang:max_total_num_tokens": "kv_capacity_tokens",
-    "sglang:gen_throughput": "generation_tokens_per_s",
+    "num_running_reqs": "running",
+    "num_queue_reqs": "queued",
+    "num_paused_reqs": "paused",
+    "num_used_tokens": "kv_used_tokens",
+    "max_total_num_tokens": "kv_capacity_tokens",
+    "gen_throughput": "generation_tokens_per_s",
 }
-"""Metric of an engine -> field of engine_sampled."""
+"""Metric of an engine -> field of engine_sampled. An engine prefixes its names with `sglang:`, a
+router with `sglang_`."""
 
 
 def add_steps(
@@ -186,14 +187,18 @@ def add_engines(run: ForeignRun, board: Path, root: Path) -> None:
         )
     samples: defaultdict[tuple[str, float], list[Json]] = defaultdict(list)
     for row in stream(board, "engine_series", root):
-        if row.need_text("metric") in _ENGINE:
+        if _metric(row) in _ENGINE:
             samples[row.need_text("addr"), row.number("ts") or 0.0].append(row)
     for (engine, at), rows in samples.items():
         told: dict[str, Any] = {}
         for row in rows:
-            name = _ENGINE[row.need_text("metric")]
+            name = _ENGINE[_metric(row)]
             value = row.number("value")
             if value is not None:
                 told[name] = value if name == "generation_tokens_per_s" else int(value)
         moment = _CLOCK.epoch(rows[0], "ts")
         run.fact("engine_sampled", moment, rows[0].ref, [repr(at)], engine=engine, **told)
+
+
+def _metric(row: Json) -> str:
+    return row.need_text("metric").removeprefix("sglang:").removeprefix("sglang_")

@@ -43,7 +43,7 @@ class Trained:
 
 
 def rollout_dumps(path: Path, root: Path) -> list[RolloutDump]:
-    """The dumps at `path`: one file, or a folder's, training before evaluation. Raises BadImport."""
+    """The dumps at `path`: one file, or a folder's, training first. Raises BadImport."""
     files = [path] if path.is_file() else sorted(path.glob("*.pt"))
     dumps = [_rollout(file, root) for file in files if _ROLLOUT.fullmatch(file.name)]
     return sorted(dumps, key=lambda dump: (dump.evaluation, dump.number))

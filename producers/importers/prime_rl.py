@@ -68,7 +68,7 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
             runs["metrics", path.name] = run
     for file in files:
         if file not in taken and trainings:
-            _claim_effective(trainings[0], file, root)
+            _note_effective(trainings[0], file, root, episodes)
     return list(runs.values())
 
 
@@ -206,15 +206,15 @@ def _claim(run: ForeignRun, rows: Sequence[Json]) -> None:
     run.claim("answered calls", answered, figures.TURNS, place)
 
 
-def _claim_effective(run: ForeignRun, file: Path, root: Path) -> None:
-    """What was trained on of a step has to be among its attempts."""
-    known = {attempt.ref for attempt in run.attempts}
-    episodes = _episodes(file, root)
+def _note_effective(run: ForeignRun, file: Path, root: Path, episodes: Sequence[_Episode]) -> None:
+    """What was trained on has to be among what was sampled; what isn't is named."""
+    known = {episode.row.text("id") for episode in episodes}
+    trained = [episode.row.text("id") for episode in _episodes(file, root)]
     place = file.relative_to(root).as_posix()
-    step = episodes[0].step if episodes else None
-    run.note(f"{place}: {len(episodes)} episodes of step {step} were trained on")
-    if not known and episodes:
-        run.note(f"{place}: none of them is among the attempts")
+    run.note(f"{place}: {len(trained)} episodes were trained on")
+    if lost := [str(each) for each in trained if each not in known]:
+        more = f" and {len(lost) - 20} more" if len(lost) > 20 else ""
+        run.note(f"{place}: in no `all`: {', '.join(lost[:20])}{more}")
 
 
 def _add_steps(run: ForeignRun, source: SourceFile) -> None:
