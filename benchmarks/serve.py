@@ -124,6 +124,20 @@ async def load(base: str, token: str, clients: int, seconds: float) -> Seen:
     return seen
 
 
+async def alone(base: str, token: str, pid: int, count: int = 300) -> float:
+    """CPU seconds of the server for an answer that it has, while nothing else happens."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(base, headers=headers) as session:
+        for path in REPORTS:  # computed once, so that they are there
+            async with session.get(path) as answer:
+                await answer.read()
+        cpu = cpu_s(pid)
+        for turn in range(count):
+            async with session.get(REPORTS[turn % len(REPORTS)]) as answer:
+                await answer.read()
+    return (cpu_s(pid) - cpu) / count
+
+
 def serve(url: str, book: Path) -> tuple[subprocess.Popen[str], str, str]:
     """Start the server; gives it, its address and its token."""
     config = book.with_name("serve.toml")
@@ -170,6 +184,7 @@ def main() -> None:
         process, base, token = serve(url, book)
         try:
             time.sleep(5.0)
+            answer_s = asyncio.run(alone(base, token, process.pid))
             fed = int(asked.rate * asked.seconds)
             feeder = multiprocessing.get_context("spawn").Process(
                 target=feed, args=(url, fed, asked.rate, asked.seed + 1)
@@ -186,6 +201,7 @@ def main() -> None:
             errors = [line for line in process.stderr or () if "lock" in line.lower()]
             process.wait()
     told = {
+        "cpu_ms_of_a_kept_answer": round(1e3 * answer_s, 2),
         "answers": len(seen.seconds),
         "statuses": dict(seen.statuses),
         "p50_ms": round(1e3 * quantile(seen.seconds, 0.5), 1),

@@ -88,9 +88,11 @@ def test_what_is_there_is_answered_as_described(interface: Any, served: Served) 
         "/v1/rules/{number}": [{"number": 1}, {"number": 2}],
         "/v1/accounts/{account}": [{"account": each.name} for each in ACCOUNTS],
     }
-    for path, cases in asked.items():
+    compared = [{"account": "step-time", "a": RUN, "b": RUN}]
+    for path, cases in {**asked, "/v1/compare": compared}.items():
         for parameters in cases:
-            case = interface[path]["GET"].Case(path_parameters=parameters)
+            where = "query" if path == "/v1/compare" else "path_parameters"
+            case = interface[path]["GET"].Case(**{where: parameters})
             answer = case.call(headers={"Authorization": f"Bearer {served.token}"})
             assert answer.status_code == 200, (path, parameters, answer.text[:500])
             case.validate_response(answer, checks=CHECKS)

@@ -1,94 +1,93 @@
-"""The book as it was: one schema for each position that somebody asks for.
+"""The book as it was, for one reading.
 
-A schema has the book's tables, each cut off at the position, and over them the very views of the
-book; so an answer of then is the same query. Nothing is copied or replayed: a schema costs its
-views (a quarter of a second once), a replay would cost the log up to there. It differs from a
-replay in one case: the same fact in two partitions, of which the projector read the later first.
+On the reading's own cursor, temporary views stand before the book's tables: each shows what lies
+before the position. Over them come the book's own views, as they are in `ledger/views/`, so that an
+answer of then is the same query. Nothing is copied or replayed, and nobody else sees them: they go
+with the cursor. It differs from a replay in one case: the same fact in two partitions, of which the
+projector read the later one first.
 
-Invariant: only the last `KEPT` schemas are there; one in use outlives its removal, since a
-transaction sees what was there when it began.
+Invariant: whatever a query names, and whatever that is made of, is cut off at the position before
+the query runs.
 """
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections import OrderedDict
+import re
 from collections.abc import Mapping
+from functools import cache
 
 import duckdb
 
-from api.server.places import show
 from ledger.book import VIEWS, sql_file
 from ledger.log import TopicPartition
 
-CATALOG = "past"
-"""An attached database in memory, so that the book's file stays as the projector wrote it."""
-KEPT = 16
+_VIEW = "CREATE OR REPLACE VIEW"
 
 
-class Past:
-    """The schemas of one served book."""
+class AsOf:
+    """The views of one cursor. Made one by one: all of them take a second."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """`connection` is the past's own cursor of the book."""
-        self._connection = connection
-        self._lock = threading.Lock()
-        self._schemas: OrderedDict[str, str] = OrderedDict()
-        (self._book,) = connection.execute("SELECT current_database()").fetchone() or ("",)
-        connection.execute(f"ATTACH ':memory:' AS {CATALOG}")
-        rows = connection.execute(
-            "SELECT table_name, bool_or(column_name = 'log_offset') FROM duckdb_columns()"
-            " WHERE database_name = ? AND table_name IN (SELECT table_name FROM duckdb_tables())"
-            " GROUP BY table_name ORDER BY table_name",
-            [self._book],
-        ).fetchall()
-        self._tables = [(str(name), bool(placed)) for name, placed in rows]
-
-    def schema(self, positions: Mapping[TopicPartition, int]) -> str:
-        """The name of the schema at `positions`, made if it isn't there."""
-        name = "at_" + hashlib.sha256(show(positions).encode()).hexdigest()[:20]
-        with self._lock:
-            if name not in self._schemas:
-                self._make(name, positions)
-                self._schemas[name] = name
-            self._schemas.move_to_end(name)
-            while len(self._schemas) > KEPT:
-                _, old = self._schemas.popitem(last=False)
-                self._connection.execute(f"DROP SCHEMA {CATALOG}.{old} CASCADE")
-        return f"{CATALOG}.{name}"
-
-    def _make(self, name: str, positions: Mapping[TopicPartition, int]) -> None:
-        before = " OR ".join(
+    def __init__(
+        self, cursor: duckdb.DuckDBPyConnection, positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """`cursor` is in the reading's transaction, and sees the book as it is."""
+        self._cursor = cursor
+        self._positions = positions
+        self._before = " OR ".join(
             f"(log_partition = {place.partition} AND log_offset < {offset})"
             for place, offset in positions.items()
         )
-        self._connection.execute("BEGIN")
-        try:
-            self._connection.execute(f"CREATE SCHEMA {CATALOG}.{name}")
-            self._connection.execute(f"USE {CATALOG}.{name}")
-            for table, placed in self._tables:
-                if table == "positions":
-                    self._connection.execute(f"CREATE VIEW positions AS {_positions(positions)}")
-                    continue
-                cut = f" WHERE {before}" if placed else ""
-                self._connection.execute(
-                    f'CREATE VIEW "{table}" AS FROM "{self._book}".main."{table}"{cut}'
-                )
-            for view in VIEWS:
-                self._connection.execute(sql_file(f"views/{view}.sql"))
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        (self._book,) = cursor.execute("SELECT current_database()").fetchone() or ("",)
+        self._made: set[str] = set()
+
+    def prepare(self, query: str) -> None:
+        """Make what `query` names, where it isn't there yet."""
+        names = named(query)
+        needed = names.union(*(made_of(name) for name in names)) - self._made
+        for table in sorted(needed & tables().keys()):
+            self._make_table(table)
+        for view in VIEWS:
+            if view in needed:
+                text = sql_file(f"views/{view}.sql")
+                self._cursor.execute(text.replace(_VIEW, "CREATE TEMP VIEW", 1))
+        self._made |= needed
+
+    def prepare_all(self) -> None:
+        """Make everything, for who asks the cursor itself."""
+        self.prepare(" ".join(VIEWS))
+
+    def _make_table(self, table: str) -> None:
+        if table == "positions":
+            rows = ", ".join(
+                f"('{place.topic}', {place.partition}::INTEGER, {offset}::BIGINT)"
+                for place, offset in self._positions.items()
+            )
+            shown = f"FROM (VALUES {rows}) AS t(topic, log_partition, next_offset)"
+        else:
+            cut = f" WHERE {self._before}" if "log_offset" in tables()[table] else ""
+            shown = f'FROM "{self._book}".main."{table}"{cut}'
+        self._cursor.execute(f'CREATE TEMP VIEW "{table}" AS {shown}')
 
 
-def _positions(positions: Mapping[TopicPartition, int]) -> str:
-    rows = ", ".join(
-        f"('{place.topic}', {place.partition}, {offset})" for place, offset in positions.items()
-    )
-    return (
-        "SELECT topic::VARCHAR AS topic, log_partition::INTEGER AS log_partition,"
-        f" next_offset::BIGINT AS next_offset FROM (VALUES {rows})"
-        " AS given(topic, log_partition, next_offset)"
-    )
+@cache
+def tables() -> dict[str, str]:
+    """The book's tables, each with the text that makes it."""
+    text = sql_file("book.sql") + sql_file("tables.sql")
+    found = re.findall(r"^CREATE TABLE (\w+) \((.*?)^\);", text, re.M | re.S)
+    return {str(name): str(columns) for name, columns in found}
+
+
+def named(text: str) -> set[str]:
+    """The tables and views that `text` may mean: every word that is the name of one."""
+    return set(re.findall(r"\w+", text)) & (tables().keys() | set(VIEWS))
+
+
+@cache
+def made_of(name: str) -> frozenset[str]:
+    """What a view is made of, down to the tables: of what its text names, all that stands before
+    it. (A column of another view's name makes that too, which does no harm.)"""
+    if name in tables():
+        return frozenset()
+    before = tables().keys() | set(VIEWS[: VIEWS.index(name)])
+    direct = named(sql_file(f"views/{name}.sql")) & before
+    return frozenset(direct.union(*(made_of(each) for each in direct)))

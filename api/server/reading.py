@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from api.server.as_of import Past
+from api.server.as_of import AsOf
 from api.server.problems import Problem
 from ledger.log import Positions, TopicPartition
 
@@ -31,15 +31,24 @@ def positions_in(cursor: duckdb.DuckDBPyConnection) -> Positions:
 class Reading:
     """A transaction on a cursor of its own."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self.cursor = cursor
-        """For what asks a connection; inside the same transaction."""
-        self.positions = positions_in(cursor)
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, as_of: Positions | None) -> None:
+        self._cursor = cursor
+        self._then = None if as_of is None else AsOf(cursor, as_of)
+        self.positions = positions_in(cursor) if as_of is None else as_of
         """Where the book was, for each partition."""
+
+    @property
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """For what asks a connection; inside the same transaction."""
+        if self._then is not None:
+            self._then.prepare_all()
+        return self._cursor
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """(n,) rows by column name."""
-        result = self.cursor.execute(query, list(parameters))
+        if self._then is not None:
+            self._then.prepare(query)
+        result = self._cursor.execute(query, list(parameters))
         names = [str(column[0]) for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
@@ -55,12 +64,10 @@ class Readings:
         self._connection = connection.cursor()
         self._making = threading.Lock()
         self._limit_s = limit_s
-        self._past = Past(self._connection.cursor())
 
     @contextlib.contextmanager
     def open(self, as_of: Positions | None = None) -> Generator[Reading]:
         """A reading of the book as it is, or as it was. Raises Problem when it takes too long."""
-        schema = None if as_of is None else self._past.schema(as_of)
         with self._making:
             cursor = self._connection.cursor()
         timer = threading.Timer(self._limit_s, cursor.interrupt)
@@ -68,10 +75,8 @@ class Readings:
         timer.start()
         try:
             cursor.execute("SET TimeZone = 'UTC'")
-            if schema is not None:
-                cursor.execute(f"USE {schema}")
             cursor.execute("BEGIN")
-            yield Reading(cursor)
+            yield Reading(cursor, as_of)
         except duckdb.OutOfMemoryException as error:
             raise Problem(
                 503, "out_of_memory", rule=str(error).partition("\n")[0], place="the book"
