@@ -6,7 +6,8 @@ files, `--check` only says which are stale, `--release` also keeps each current 
     ledger/tables.sql             the book's tables
     ledger/views/facts.sql        the envelopes of all facts in one view
     ledger/recording/calls.pyi     the recorder's calls, for editors and type checkers
-    docs/FACTS.md                 the reference page
+    docs/FACTS.md                 the facts' reference page
+    docs/VIEWS.md                 the views' (`views_page.py`)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ledger.avro import header_of, wire_types
 from ledger.facts import FACTS, Fact
 from ledger.recording.calls import OWN_FACTS
 from ledger.rendering import ddl
+from ledger.rendering.views_page import views_page
 from ledger.wire.schema import Docs, avro_schema, hints, is_enum, is_record, optional, uuid_fields
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,6 +223,7 @@ def rendered() -> dict[Path, str]:
         ROOT / "ledger" / "views" / "facts.sql": facts_view(),
         ROOT / "ledger" / "recording" / "calls.pyi": calls_stub(),
         ROOT / "docs" / "FACTS.md": reference(),
+        ROOT / "docs" / "VIEWS.md": views_page(),
     }
 
 
