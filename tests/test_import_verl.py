@@ -8,7 +8,7 @@ from typing import Any
 
 from producers.importers.source import SourceFile
 from producers.importers.verl_lines import VerlStep, read_steps
-from tests.foreign import booked, imported, refused
+from tests.foreign import booked, imported, read, refused
 
 TIMES = {
     "timing_s/gen": 30.0,
@@ -77,11 +77,7 @@ def test_samples_and_lines_are_one_run_and_their_figures_agree(tmp_path: Path) -
         " FROM steps",
     ) == [(10, 120.0, 30.0, 15.0, 50.0, 20.0, 4.0, 1.0, 4, None, 600, None)]
     assert booked(url, tmp_path, "SELECT trainer_gpus FROM resources_declared") == [(2,)]
-
-
-def test_attempts_at_one_input_are_a_group_and_nothing_is_made_up(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'log.db'}"
-    imported("verl", a_folder(tmp_path / "rollouts", {10: SAMPLES}), url)
+    # Attempts at one input are a group, and nothing else of them is made up.
     assert booked(
         url,
         tmp_path,
@@ -118,13 +114,16 @@ def test_validation_is_a_run_of_its_own_for_each_step(tmp_path: Path) -> None:
 
 
 def test_a_step_that_was_logged_again_counts_twice_and_is_noted(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'log.db'}"
     path = tmp_path / "train.log"
     path.write_text(a_line(1, 96.0) + a_line(1, 90.0) + "step:2 - actor/lr:1e-05\n")
-    said = imported("verl", path, url)
-    assert "train.log#/2: step 1 was logged again" in said.notes
-    assert "train.log#/3: step 2 has no timing_s/step" in said.notes
-    assert booked(url, tmp_path, "SELECT count(*) FROM steps") == [(2,)]
+    (run,) = read("verl", path)
+    assert run.notes == [
+        "train.log#/2: step 1 was logged again",
+        "train.log#/3: step 2 has no timing_s/step",
+    ]
+    steps = [draft.fields for draft in run.drafts() if draft.name == "step_completed"]
+    assert [each["wall_s"] for each in steps] == [120.0, 114.0]
+    assert steps[0]["event_id"] != steps[1]["event_id"]
 
 
 def test_a_score_that_the_console_contradicts_is_a_finding(tmp_path: Path) -> None:
