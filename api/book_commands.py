@@ -37,12 +37,16 @@ def project(
     book: BookOption = None,
     config: ConfigOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+    pause: Annotated[
+        float,
+        typer.Option(min=0.0, help="With --follow: seconds between inserts; longer costs less."),
+    ] = 0.0,
 ) -> None:
     """Bring the book up to the end of the log; make it or rebuild it where needed."""
     path = the_book(book, config)
     with the_log(log, config) as source:
         if follow:
-            _follow(source, path)
+            _follow(source, path, pause)
             return
         with progress_bar("projecting") as progress:
             inserted = project_book(source, path, progress)
@@ -107,12 +111,12 @@ def parse_until(log: EventLog, text: str) -> Positions:
     return log.positions_at("events", to_micros(moment))
 
 
-def _follow(log: EventLog, path: Path) -> None:
+def _follow(log: EventLog, path: Path, pause_s: float) -> None:
     stop = stop_on_signals()
     with owned_book(log, path) as book:
         say(f"{path}: following the log")
         projector = Projector(log, book)
-        projector.follow(stop)
+        projector.follow(stop, pause_s)
     tell_inserted(path, projector.inserted)
 
 

@@ -57,6 +57,7 @@ class Projector:
         self._highest = HighestIds(book.connection)
         self._chunks: queue.Queue[_Chunk | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
+        self._pause_s = 0.0
         self.inserted = Inserted()
         """What became of the records read so far."""
 
@@ -68,8 +69,10 @@ class Projector:
         target = until or self._log.end_positions("events")
         self._run(target, threading.Event(), progress)
 
-    def follow(self, stop: threading.Event) -> None:
-        """Project for as long as `stop` isn't set; waits for a log that is away."""
+    def follow(self, stop: threading.Event, pause_s: float = 0.0) -> None:
+        """Project for as long as `stop` isn't set; waits for a log that is away. `pause_s`: seconds
+        between two chunks, for fewer and larger ones cost less."""
+        self._pause_s = pause_s
         self._run(None, stop, None)
 
     def _run(
@@ -110,6 +113,8 @@ class Projector:
             yield _Chunk(decode_batches(batches), read)
             if progress is not None:
                 progress(sum(read.values()) - sum(start.values()), total)
+            if self._pause_s:
+                stop.wait(self._pause_s)
 
     def _fill(
         self, reader: Reader, positions: Positions, target: Positions | None

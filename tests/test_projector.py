@@ -23,6 +23,7 @@ from ledger.open_log import open_log
 from ledger.recorder import Recorder
 from tests.books import append, numbered, projected, rows
 from tests.builders import a_fact, a_turn, an_id, any_fact, plain
+from tests.recorded import eventually
 
 
 def test_every_kind_of_fact_reaches_its_table_with_all_its_values(
@@ -168,3 +169,22 @@ def test_a_known_end_is_neared_in_ever_smaller_chunks() -> None:
         50_000, 50_000, 30_000, 15_000, 10_000
     ]  # fmt: skip
     assert chunk_records({here: 200_000, there: 99_999}, target) == 10_000
+
+
+def test_a_pause_between_chunks_holds_up_neither_the_first_one_nor_the_end(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+    with open_log(sqlite_url) as log:
+        append(log, [a_turn(0)])
+        book = Book(tmp_path / "book", log.identity)
+        projector = Projector(log, book)
+        thread = threading.Thread(target=projector.follow, args=(stop, 3600.0))
+        thread.start()
+        eventually(lambda: projector.inserted.facts == 1, 30.0)
+        append(log, [a_turn(1)])
+        stop.set()
+        thread.join(30.0)
+        assert not thread.is_alive()
+        assert projector.inserted.facts == 1
+        book.close()

@@ -35,6 +35,8 @@ TRAINER_SETTINGS = {
 """With which this policy learns; GRPO's advantages, a mean over tokens, no KL."""
 LEASE_S = 20.0
 """A part that was killed is known to be dead after so long, and its attempts are abandoned."""
+PAUSE_S = 2.0
+"""Of the projector: nobody looks into the book before the end, and two cores are few."""
 EVIDENCE_S = 2.0
 """A group with an error waits so long for what its peers say of the same."""
 
@@ -113,7 +115,7 @@ class Parts:
         return services.sandboxes(self.demo, self.sandboxes_port)
 
     def projector(self) -> Child:
-        return self._rollbook(PROJECTOR, lambda: ["project", "--follow"])
+        return self._rollbook(PROJECTOR, lambda: ["project", "--follow", "--pause", str(PAUSE_S)])
 
     def assembler(self, run_id: str, name: str = ASSEMBLER) -> Child:
         return self._rollbook(name, lambda: ["assemble", "--run", run_id, "--follow"])
