@@ -67,7 +67,10 @@ def serve(
     path = the_book(book, config)
     with the_log(log, config) as source, opened(source, path) as owned:
         recorder_url = loaded.log.url if log is None else log
-        serving = Serving(source, owned, settings, recorder_url, loaded.log.client_options, spool)
+        serving = Serving(
+            source, owned, settings, recorder_url, loaded.log.client_options, spool,
+            loaded.alerts.model_dump(),
+        )  # fmt: skip
         asyncio.run(serving.run(with_token=token))
 
 

@@ -1,0 +1,3 @@
+FROM selection
+WHERE run_id = $run_id AND rule_set IS NOT DISTINCT FROM $rule_set
+ORDER BY selection DESC, trajectories DESC, reason
