@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup test test-fast test-long lint render kafka bench clean
+.PHONY: setup demo test test-fast test-long lint render kafka bench clean
 
 setup: $(VENV)/.ready
 
@@ -16,13 +16,17 @@ $(VENV)/.ready: pyproject.toml constraints.txt deploy/setup.sh $(wildcard deploy
 	$(BIN)/rollbook engine install
 	touch $@
 
-# All tests but the exhaustive rounds: under 30 minutes.
+# A tiny policy learns to repair code, everything real: `make demo LOG=kafka`, ARGS="--json".
+demo: setup
+	$(BIN)/rollbook demo $(if $(LOG),--log $(LOG)) $(ARGS)
+
+# All tests but the exhaustive rounds. Two at a time: most of them wait for a process most of the time.
 test: setup lint
-	$(PYTEST) -m "not long"
+	$(PYTEST) -n 2 --dist loadfile -m "not long"
 
 # What needs no broker, no engine and no Megatron, and kills nothing: under 2 minutes.
 test-fast: setup
-	$(PYTEST) -m "not long and not kafka and not fault and not engine and not trainer and not sandboxes"
+	$(PYTEST) -n 2 --dist loadfile -m "not long and not kafka and not fault and not engine and not trainer and not sandboxes"
 
 # The exhaustive rounds as well.
 test-long: setup
