@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ledger.facts.lists import RunKind
 from producers.importers import Options, configuration_of, figures
-from producers.importers.atif import claim_totals
-from producers.importers.harbor_trial import Trial, add_trial
+from producers.importers.harbor_files import Trial
+from producers.importers.harbor_trial import add_trial
 from producers.importers.run import ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile
 from producers.importers.times import UNKNOWN, Clock
@@ -74,7 +74,9 @@ def _jobs(path: Path, root: Path) -> tuple[list[_Job], list[str]]:
     for file, row in rows:
         if "trial_name" in row.object():
             trial = Trial.of(row, file.parent, root)
-            job = _job(jobs, trial.job_id or row.need_text("id"), file.parent.parent.name)
+            job = _job(
+                jobs, trial.config.text("job_id") or row.need_text("id"), file.parent.parent.name
+            )
             job.trials.append(trial)
         elif "stats" not in row.value and "n_total_trials" not in row.value:
             notes.append(f"{row.place} is neither of a job nor of a trial, and is left out")
@@ -98,9 +100,7 @@ def _runs(job: _Job, clock: Clock, reward_key: str | None) -> list[ForeignRun]:
         )
         for trial in trials:
             run.task(trial.task_name, trial.row.ref, task_checksum=trial.row.text("task_checksum"))
-            attempt = add_trial(run, trial, clock, reward_key)
-            if trial.trajectory is not None:
-                claim_totals(run, attempt, trial.trajectory)
+            add_trial(run, trial, clock, reward_key)
         _declare(run, job, trials, clock)
         _claim(run, trials)
         if job.result is not None:
@@ -114,7 +114,7 @@ def _declare(run: ForeignRun, job: _Job, trials: list[Trial], clock: Clock) -> N
     config = job.config or first.row.member("config")
     agent = first.row.member("agent_info")
     told = {each.configured_model for each in trials if each.configured_model}
-    seen = {name for each in trials if each.trajectory for name in each.trajectory.models}
+    seen = {name for each in trials for name in each.models}
     if seen - told and told:
         run.note(
             f"{run.name} is configured for {', '.join(sorted(told))}, and its turns name"

@@ -11,135 +11,14 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 
 from ledger.facts.lists import Stage, StopReason
+from producers.importers.atif import claim_totals
 from producers.importers.atif_file import AtifFile, add_steps
+from producers.importers.harbor_files import CAPS, Trial
 from producers.importers.run import Attempt, ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile
-from producers.importers.times import Clock, seconds
-
-PHASES = ("environment_setup", "agent_setup", "agent_execution", "verifier")
-_CAPS = {
-    "AgentTimeoutError": StopReason.CLOCK_CAP,
-    "ContextWindowExceededError": StopReason.CONTEXT_CAP,
-    "ContextLengthExceededError": StopReason.CONTEXT_CAP,
-    "OutputTokenExceededError": StopReason.OUTPUT_CAP,
-    "OutputLengthExceededError": StopReason.OUTPUT_CAP,
-    "CancelledError": StopReason.CANCELLED,
-}
-_OF_VERIFIER = frozenset(
-    {
-        "VerifierTimeoutError",
-        "RewardFileNotFoundError",
-        "RewardFileEmptyError",
-        "VerifierOutputParseError",
-        "AddTestsDirError",
-        "DownloadVerifierDirError",
-        "RegradeError",
-    }
-)
-_OF_AGENT = frozenset({"NonZeroAgentExitCodeError", *_CAPS})
-
-
-@dataclass(slots=True)
-class Trial:
-    """A trial's result.json and what lies beside it."""
-
-    row: Json
-    folder: Path
-    root: Path
-    trajectory: AtifFile | None = None
-
-    @classmethod
-    def of(cls, row: Json, folder: Path, root: Path) -> Trial:
-        """Raises BadImport."""
-        path = folder / "agent" / "trajectory.json"
-        trajectory = AtifFile.read(path, root) if path.exists() else None
-        trial = cls(row, folder, root, trajectory)
-        row.need_text("task_name")
-        return trial
-
-    @property
-    def name(self) -> str:
-        return self.row.need_text("trial_name")
-
-    @property
-    def task_name(self) -> str:
-        """Whole: the trial's name has it cut."""
-        return self.row.need_text("task_name")
-
-    @property
-    def started_at(self) -> str:
-        """For the order of attempts, which no file numbers."""
-        return self.row.text("started_at") or ""
-
-    @property
-    def job_id(self) -> str | None:
-        return self.row.member("config").text("job_id")
-
-    @property
-    def backend(self) -> str | None:
-        return self.row.member("config").member("environment").text("type")
-
-    @property
-    def configured_model(self) -> str | None:
-        return self.row.member("config").member("agent").text("model_name")
-
-    @property
-    def exception(self) -> Json | None:
-        return self.row.member("exception_info") if self.row.has("exception_info") else None
-
-    @property
-    def exception_type(self) -> str | None:
-        return self.exception.text("exception_type") if self.exception else None
-
-    @property
-    def status(self) -> str:
-        """Harbor has no word for a trial that met no exception."""
-        return self.exception_type or "completed"
-
-    @property
-    def evals_key(self) -> str:
-        """The key of a job's statistics that this trial counts in."""
-        agent = self.row.member("agent_info")
-        model = agent.member("model_info").text("name")
-        parts = [agent.text("name") or "unknown", model, self.row.text("source") or "adhoc"]
-        return "__".join(part for part in parts if part)
-
-    @property
-    def exception_of_verifier(self) -> bool:
-        """Whether the agent had ended when it was raised."""
-        kind = self.exception_type
-        if kind is None or kind in _OF_AGENT:
-            return False
-        graded = self.row.has("verifier") and not self.row.has("verifier_result")
-        return kind in _OF_VERIFIER or graded
-
-    def reached(self, phase: str) -> bool:
-        """Whether a phase went well, as far as the next one tells."""
-        if phase == "environment_setup":
-            return self.row.has("agent_setup")
-        if phase == "agent_setup":
-            return self.row.has("agent_execution")
-        if phase == "verifier":
-            return self.row.has("verifier_result") or self.exception_of_verifier
-        return True
-
-    def phase_s(self, phase: str) -> float | None:
-        """Seconds of a phase."""
-        row, plain = self.row.member(phase), Clock(None)
-        return seconds(plain.read(row, "started_at"), plain.read(row, "finished_at"))
-
-    @property
-    def failed_stage(self) -> Stage | None:
-        """Where a trial that never got to its agent failed; null: it did, or unknown."""
-        if self.exception is None or self.row.has("agent_execution"):
-            return None
-        if self.row.has("agent_setup"):
-            return Stage.SETUP
-        return Stage.SANDBOX_START if self.row.has("environment_setup") else None
+from producers.importers.times import Clock
 
 
 def add_trial(run: ForeignRun, trial: Trial, clock: Clock, reward_key: str | None) -> Attempt:
@@ -148,15 +27,18 @@ def add_trial(run: ForeignRun, trial: Trial, clock: Clock, reward_key: str | Non
     attempt = run.group(trial.task_name).attempt([row.text("id") or trial.name])
     attempt.start(clock.read(row, "started_at"), row.ref)
     _sandbox(attempt, trial, clock)
-    if trial.trajectory is not None:
-        add_steps(attempt, trial.trajectory, clock, _latencies(run, trial))
+    trajectory = trial.trajectory()
+    if trajectory is not None:
+        trial.models = trajectory.models
+        add_steps(attempt, trajectory, clock, _latencies(run, trial, trajectory))
+        claim_totals(run, attempt, trajectory)
     if row.has("step_results"):
         run.note(
             f"{row.place} has several steps: their rewards are in its own, and no more is read"
         )
     _reward(run, attempt, trial, clock, reward_key)
     if row.has("finished_at"):
-        _finish(attempt, trial, clock)
+        _finish(attempt, trial, trajectory, clock)
     else:
         run.note(f"{row.place} has no finished_at: the trial is still in flight")
     return attempt
@@ -197,11 +79,11 @@ def _error(exception: Json) -> str | None:
     return "\n".join(part for part in parts if part) or None
 
 
-def _latencies(run: ForeignRun, trial: Trial) -> list[float]:
+def _latencies(run: ForeignRun, trial: Trial, trajectory: AtifFile) -> list[float]:
     """Seconds of each call, which terminus-2 keeps; only where there is one for each turn."""
     metadata = trial.row.member("agent_result").member("metadata")
     told = [each.as_number() for each in metadata.items("api_request_times_msec")]
-    turns = len(trial.trajectory.turns) if trial.trajectory else 0
+    turns = len(trajectory.turns)
     if told and len(told) != turns:
         run.note(
             f"{metadata.place}: api_request_times_msec has {len(told)} times for {turns} turns,"
@@ -270,19 +152,19 @@ def _tests(trial: Trial) -> Counter[str] | None:
     return Counter({name: summary.integer(name) or 0 for name in ("passed", "failed")})
 
 
-def _finish(attempt: Attempt, trial: Trial, clock: Clock) -> None:
+def _finish(attempt: Attempt, trial: Trial, trajectory: AtifFile | None, clock: Clock) -> None:
     row, told = trial.row, trial.row.member("agent_result")
     exception = None if trial.exception_of_verifier else trial.exception
     stop_reason = StopReason.SUBMITTED
     if exception is not None:
-        stop_reason = _CAPS.get(trial.status, StopReason.ERROR)
+        stop_reason = CAPS.get(trial.status, StopReason.ERROR)
     errored = stop_reason is StopReason.ERROR
     attempt.finish(
         clock.read(row, "finished_at"),
         row.ref,
         stop_reason=stop_reason,
         stage=trial.failed_stage,
-        turns_known=bool(trial.trajectory and trial.trajectory.turns),
+        turns_known=bool(trajectory and trajectory.turns),
         policy_clock_s=trial.phase_s("agent_execution"),
         error_type=trial.exception_type if errored else None,
         error=_error(exception) if exception else None,

@@ -79,7 +79,7 @@ def _folders(path: Path, root: Path) -> list[_Folder]:
         raise BadImport(f"{path.name} must have <instance>{SUFFIX} below it, got none")
     found: list[_Folder] = []
     for home, inside in sorted(homes.items()):
-        trajectories = [Trajectory.of(SourceFile.read(file, root).json()) for file in inside]
+        trajectories = [Trajectory.read(file, root) for file in inside]
         predictions = home / "preds.json"
         found.append(
             _Folder(

@@ -12,35 +12,51 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ledger.facts.lists import EngineStage, Stage, StopReason
 from producers.importers.run import Attempt
-from producers.importers.source import Json
+from producers.importers.source import Json, SourceFile
 from producers.importers.times import UNKNOWN, Clock, Moment, seconds
 
 
 @dataclass(slots=True)
 class Trajectory:
-    """A .traj.json file."""
+    """A .traj.json file, without its messages: those of a whole run wouldn't fit into memory."""
 
+    path: Path
+    root: Path
     row: Json
     instance_id: str
-    messages: list[Json]
+    statement: str | None
+    """The first message of the user: the task as the agent was told it."""
     counted: Counter[str] = field(default_factory=Counter[str])
     """What the messages add up to, by figure."""
     last: Moment = UNKNOWN
     """Time of the last message that has one."""
 
     @classmethod
-    def of(cls, row: Json) -> Trajectory:
+    def read(cls, path: Path, root: Path) -> Trajectory:
         """Raises BadImport for a file of another format."""
+        row = SourceFile.read(path, root).json()
         form = row.text("trajectory_format") if isinstance(row.value, dict) else None
         if form is None or not form.startswith("mini-swe-agent-1"):
             raise row.wrong("a trajectory of mini-swe-agent, format mini-swe-agent-1.x")
-        name = row.source.name.rpartition("/")[2].removesuffix(".traj.json")
-        found = cls(row, row.text("instance_id") or name, row.items("messages"))
-        found._count()
+        messages, source = row.items("messages"), row.source
+        rest = {key: each for key, each in row.object().items() if key != "messages"}
+        found = cls(
+            path,
+            root,
+            Json(rest, SourceFile(source.name, source.sha256, "")),
+            row.text("instance_id") or path.name.removesuffix(".traj.json"),
+            _statement(messages),
+        )
+        found._count(messages)
         return found
+
+    def messages(self) -> list[Json]:
+        """Read again. Raises BadImport."""
+        return SourceFile.read(self.path, self.root).json().items("messages")
 
     @property
     def info(self) -> Json:
@@ -76,15 +92,6 @@ class Trajectory:
         return self.info.member("model_stats").number("instance_cost")
 
     @property
-    def statement(self) -> str | None:
-        """The first message of the user: the task as the agent was told it."""
-        for each in self.messages:
-            if each.text("role") == "user":
-                content = each.at("content").value
-                return content if isinstance(content, str) else None
-        return None
-
-    @property
     def failed_calls(self) -> int:
         """Calls that were counted and have no answer."""
         return max((self.api_calls or 0) - self.counted["assistant messages"], 0)
@@ -106,8 +113,8 @@ class Trajectory:
             foreign_cost_usd=self.cost,
         )
 
-    def _count(self) -> None:
-        for message in self.messages:
+    def _count(self, messages: list[Json]) -> None:
+        for message in messages:
             role, extra = message.text("role"), message.member("extra")
             if role == "assistant":
                 used = extra.member("response").member("usage")
@@ -119,6 +126,14 @@ class Trajectory:
                 self.counted["cached tokens"] += cached or 0
             elif role == "tool":
                 self.counted["tool results"] += 1
+
+
+def _statement(messages: list[Json]) -> str | None:
+    for each in messages:
+        if each.text("role") == "user":
+            content = each.at("content").value
+            return content if isinstance(content, str) else None
+    return None
 
 
 def add_attempt(attempt: Attempt, trajectory: Trajectory) -> None:
@@ -137,12 +152,12 @@ class _Reader:
 
     def read(self) -> None:
         trajectory = self._trajectory
-        first = next((each for each in trajectory.messages if each.text("role") == "assistant"),
-                     None)  # fmt: skip
+        messages = trajectory.messages()
+        first = next((each for each in messages if each.text("role") == "assistant"), None)
         began = UNKNOWN if first is None else self._time(first).derived()
         self._attempt.start(began, trajectory.row.ref)
         self._sandbox()
-        for message in trajectory.messages:
+        for message in messages:
             role = message.text("role")
             if role == "assistant":
                 self._turn(message)

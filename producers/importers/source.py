@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ class SourceFile:
     def json(self) -> Json:
         """The file as JSON. Raises BadImport for a truncated one."""
         try:
-            return Json(json.loads(self.text), self)
+            return Json(_parsed(self.text), self)
         except (ValueError, RecursionError) as error:
             raise BadImport(f"{self.name} must be JSON: {error}") from None
 
@@ -62,9 +63,30 @@ class SourceFile:
         for number, line in enumerate(self.text.splitlines(), 1):
             if line.strip():
                 try:
-                    yield Json(json.loads(line), self, f"/{number}")
+                    yield Json(_parsed(line), self, f"/{number}")
                 except (ValueError, RecursionError) as error:
                     raise BadImport(f"{self.name} line {number} must be JSON: {error}") from None
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape that may be half of a character, which no UTF-8 can carry."""
+
+
+def _parsed(text: str) -> Any:
+    value = json.loads(text)
+    return _repaired(value) if _HALF.search(text) else value
+
+
+def _repaired(value: Any) -> Any:
+    """The same value; half a character is its escape, spelled out."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [_repaired(each) for each in cast(list[Any], value)]
+    if isinstance(value, dict):
+        pairs = cast(dict[str, Any], value)
+        return {_repaired(key): _repaired(each) for key, each in pairs.items()}
+    return value
 
 
 class Json:
