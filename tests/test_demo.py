@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.fault,
     pytest.mark.timeout(1800),
 ]
+DOCS = Path(__file__).parent.parent / "docs"
 PARTS = ("engine", "sandboxes", "projector", "assembler", "trainer", "rollout")
 
 
@@ -98,6 +99,7 @@ def test_parts_die_with_a_demo_that_is_killed_and_it_goes_on(tmp_path: Path, sta
 
 def check_accounts(found: dict[str, Any]) -> None:
     """It learned, every fact is there once, the books balance, and no failure of others voted."""
+    assert shape(found) == shape(json.loads((DOCS / "demo.json").read_text())), "docs are stale"
     before, after = found["pass_at_1_before"], found["pass_at_1_after"]
     assert before["value"] < 0.3
     assert after["value"] > before["value"] + 0.1
@@ -108,6 +110,14 @@ def check_accounts(found: dict[str, Any]) -> None:
     assert not [
         row for row in found["failures"] if row["blame"] == "infrastructure" and row["voted"]
     ]
+
+
+def shape(found: dict[str, Any]) -> dict[str, list[str]]:
+    """Names of what a demo tells, with those inside of objects, and of the rows of tables."""
+    named = ("pass_at_1_before", "pass_at_1_after", "throughput", "contamination")
+    inside = {name: list(found[name]) for name in named}
+    rows = {name: list(found[name][0]) for name in ("learning", "failures")}
+    return {"": list(found), **inside, **rows, "trainer": list(found["seconds"]["trainer"])}
 
 
 def check_faults(folder: Path) -> None:

@@ -21,9 +21,8 @@ INTRODUCTION = """\
 
 `make demo` trains a tiny random Qwen3 to repair small repositories. Everything in it is real:
 SGLang serves the policy, attempts run in sandboxes behind E2B's SDK, the reward is a test run,
-Megatron-core trains with GRPO, and each version goes back into the engine. Sandboxes fail on
-purpose: starts are refused, sandboxes are lost between two commands, starts and commands are slow,
-and the tests of some tasks print until the context is full.
+Megatron-core trains with GRPO, and each version goes back into the engine. Things go wrong on
+purpose: the server of the sandboxes refuses, loses and delays some, and contexts run away.
 
     make demo                        # on SQLite
     make demo LOG=kafka              # on a real Apache Kafka that it starts
