@@ -83,7 +83,7 @@ def test_any_part_may_be_killed(part: str, tmp_path: Path, start: Start) -> None
     demo.kill(part)
     found = demo.result()
     check_accounts(found)
-    assert found["deaths"] == {part: 1}
+    assert found["deaths"][part] >= 1
 
 
 @pytest.mark.long
