@@ -29,7 +29,7 @@ from producers.simulator.plan import (
 )
 
 _STEPS = AttemptPlan(active_s=LogNormal(53.0, 0.405), turn_s=8.0)
-_LONG = AttemptPlan(active_s=LogNormal(334.0, 0.5), turn_s=24.0)
+_LONG = AttemptPlan(active_s=LogNormal(331.0, 0.5), turn_s=24.0)
 
 
 def _steps(name: str, slots: int, setup_s: float) -> RunPlan:
@@ -46,7 +46,7 @@ def _steps(name: str, slots: int, setup_s: float) -> RunPlan:
     )
 
 
-STEPS_BEFORE = _steps("steps-before", slots=8, setup_s=15.7)
+STEPS_BEFORE = _steps("steps-before", slots=8, setup_s=14.9)
 STEPS_AFTER = _steps("steps-after", slots=64, setup_s=3.0)
 
 NODES = RunPlan(
@@ -84,7 +84,7 @@ RUNAWAY = RunPlan(
     kind=RunKind.TRAIN,
     attempt=replace(
         _LONG,
-        active_s=LogNormal(334.0, 0.5, most=1_000.0),
+        active_s=LogNormal(331.0, 0.5, most=1_000.0),
         output_tokens=LogNormal(300.0, 1.0),
         runaway=0.04,
         queue_s=LogNormal(1.5, 1.2),

@@ -93,12 +93,9 @@ class Samples:
 
 def _pools(tick: _Tick, span: Span) -> dict[str, object]:
     in_flight = tick.stages.total()
-    slots, places = span.resources.sandbox_slots, span.resources.trajectory_concurrency
+    used, slots = in_flight - tick.waiting, span.resources.sandbox_slots
     return {
-        "pools": [
-            PoolUse("sandbox_slots", in_flight - tick.waiting, slots, tick.waiting),
-            PoolUse("trajectories", in_flight, places, 0),
-        ],
+        "pools": [PoolUse("sandbox_slots", used, slots, tick.waiting)],
         "in_sandbox_start": tick.stages[Stage.SANDBOX_START],
         "in_setup": tick.stages[Stage.SETUP],
         "in_model": tick.stages[Stage.MODEL],
