@@ -102,7 +102,7 @@ class Owner:
             self._failure = None
             try:
                 self._projector.follow(self._stop)
-            except (LogError, duckdb.Error, OSError, MemoryError) as error:
+            except Exception as error:
                 self._failure = f"{type(error).__name__}: {error}"
                 logger.error("the projector failed and starts again: %s", self._failure)
                 self._stop.wait(RETRY_S)
