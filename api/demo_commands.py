@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +82,7 @@ def _run(demo: Demo) -> None:
 
     stop = stop_on_signals()
     write_tiny_qwen3(demo.policy, seed=demo.plan.seed)
-    figures = Figures(demo.run_id, demo.plan.steps)
+    figures = Figures(demo.run_id, demo.plan.steps, datetime.now(UTC))
     parts = Parts(demo)
 
     def names() -> dict[str, str]:

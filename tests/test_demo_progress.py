@@ -14,7 +14,7 @@ TRAIN, BEFORE = an_id("run", 1), an_id("run", 2)
 
 
 def figures_of(*facts: Any) -> Figures:
-    figures = Figures(TRAIN, last_step=20)
+    figures = Figures(TRAIN, last_step=20, since=AT)
     for fact in facts:
         figures.take(fact)
     return figures
@@ -75,6 +75,11 @@ def test_a_step_takes_the_groups_and_tells_reward_and_lag() -> None:
     ]
     figures.take(of_run("step_completed", 6, step=20))
     assert figures.waits_for == "nothing: it is done"
+
+
+def test_a_trainer_of_an_earlier_life_is_gone() -> None:
+    before = of_run("trainer_started", 1, occurred_at=AT - timedelta(seconds=1))
+    assert figures_of(before).waits_for == "its own start"
 
 
 def test_a_fact_that_comes_again_counts_once() -> None:

@@ -80,15 +80,16 @@ class RunFigures:
 class Figures:
     """The fold. Facts may come again: one that was seen counts once."""
 
-    def __init__(self, run_id: str, last_step: int) -> None:
-        """`run_id`: of the training run."""
+    def __init__(self, run_id: str, last_step: int, since: datetime) -> None:
+        """`run_id`: of the training run. `since`: a trainer that was ready before this is gone."""
         self.run_id = run_id
+        self._since = since
         self.last_step = last_step
         self.runs: dict[str, RunFigures] = {}
         self.step: StepCompleted | None = None
         """The newest one."""
         self.started = False
-        """Whether a trainer is ready."""
+        """Whether a trainer is ready, or was."""
         self.reward: float | None = None
         """Mean reward of the groups that were decided since the step before; null: none was."""
         self._assembled = 0
@@ -139,7 +140,7 @@ class Figures:
                     self.reward = sum(self._means) / len(self._means)
                 self._means.clear()
             case TrainerStarted():
-                self.started = True
+                self.started = fact.occurred_at is not None and fact.occurred_at >= self._since
             case _:
                 pass
 
