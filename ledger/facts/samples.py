@@ -9,8 +9,7 @@ from ledger.facts.base import Fact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSampled(Fact):
-    """The state of one engine. It may serve several runs: run_id is the cluster's own.
-    Audit only."""
+    """The state of one engine. It may serve several runs: run_id is the cluster's own."""
 
     engine: str
     """The engine."""
@@ -50,7 +49,7 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSampled(Fact):
-    """The state of every pool, and where the trajectories in flight are. Audit only."""
+    """The state of every pool, and where the trajectories in flight are."""
 
     pools: list[PoolUse] = field(default_factory=list[PoolUse])
     """One for each pool."""

@@ -11,7 +11,7 @@ from ledger.facts.lists import PauseMode, Phase, WeightMethod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerStarted(Fact):
-    """A trainer is ready for its first batch. Audit only."""
+    """A trainer is ready for its first batch."""
 
     resumed_from: str | None = None
     """Path of the checkpoint; null: a fresh start."""

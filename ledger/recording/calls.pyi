@@ -468,7 +468,7 @@ class RecordCalls:
         policy_version: int | None = ...,
         startup_s: float | None = ...,
     ) -> None:
-        """A trainer is ready for its first batch. Audit only."""
+        """A trainer is ready for its first batch."""
     def step_completed(
         self,
         *,
@@ -580,7 +580,7 @@ class RecordCalls:
         paused: int | None = ...,
         generation_tokens_per_s: float | None = ...,
     ) -> None:
-        """The state of one engine. It may serve several runs: run_id is the cluster's own. Audit only."""
+        """The state of one engine. It may serve several runs: run_id is the cluster's own."""
     def pool_sampled(
         self,
         *,
@@ -597,4 +597,4 @@ class RecordCalls:
         in_tool: int | None = ...,
         in_verify: int | None = ...,
     ) -> None:
-        """The state of every pool, and where the trajectories in flight are. Audit only."""
+        """The state of every pool, and where the trajectories in flight are."""
