@@ -544,7 +544,7 @@ CREATE TABLE batch_refused (
     detail STRUCT("size" BIGINT, "sha256" VARCHAR, "head" VARCHAR, "tail" VARCHAR)  -- Value, rule and place.
 );
 
--- A trainer is ready for its first batch. Audit only.
+-- A trainer is ready for its first batch.
 CREATE TABLE trainer_started (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,
@@ -680,7 +680,7 @@ CREATE TABLE weights_orphaned (
     resumed_step BIGINT  -- The last step inside it.
 );
 
--- The state of one engine. It may serve several runs: run_id is the cluster's own. Audit only.
+-- The state of one engine. It may serve several runs: run_id is the cluster's own.
 CREATE TABLE engine_sampled (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,
@@ -705,7 +705,7 @@ CREATE TABLE engine_sampled (
     generation_tokens_per_s DOUBLE  -- Tokens generated per second.
 );
 
--- The state of every pool, and where the trajectories in flight are. Audit only.
+-- The state of every pool, and where the trajectories in flight are.
 CREATE TABLE pool_sampled (
     log_partition INTEGER NOT NULL,
     log_offset BIGINT NOT NULL,
