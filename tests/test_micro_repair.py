@@ -178,7 +178,7 @@ def test_verbose_tests_fill_the_context_and_change_nothing_else(
     assert verdict.value == 1.0
     tasks = micro_repair("train", verbose=2)
     assert [task.trace_lines for task in tasks.tasks[:3]] == [100, 100, 0]  # type: ignore[attr-defined]
-    assert tasks.caps.context_tokens == 256
+    assert tasks.caps.context_tokens == 128
 
 
 def test_a_verdict_counts_the_tests(settings: SandboxSettings) -> None:

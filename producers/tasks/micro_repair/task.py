@@ -35,8 +35,8 @@ VERSION = "1"
 CAPS = Caps(turns=TURNS, output_tokens=1, context_tokens=5 + TURNS + 3 * (TURNS - 1), clock_s=120.0)
 """An attempt is at most 22 tokens: the prompt, a token a turn, three to see between turns."""
 TRACE_LINES = 100
-VERBOSE_CONTEXT = 256
-"""Tokens of an attempt where some tests are verbose: two of their traces fit, and not a third."""
+VERBOSE_CONTEXT = 128
+"""Tokens of an attempt where some tests are verbose: one of their traces fits, and not a second."""
 
 _SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
