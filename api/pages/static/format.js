@@ -17,7 +17,7 @@ export const share = (value, digits = 1) => (known(value) ? `${number(100 * valu
 export function seconds(value) {
   if (!known(value)) return NOTHING;
   const s = Number(value);
-  if (s < 90) return `${number(s, s < 10 ? 2 : 1)} s`;
+  if (s < 600) return `${number(s, s < 10 ? 2 : 1)} s`;
   if (s < 5400) return `${number(s / 60, 1)} min`;
   return s < 172800 ? `${number(s / 3600, 1)} h` : `${number(s / 86400, 1)} days`;
 }

@@ -27,14 +27,14 @@ export async function render(place, [lag, selection]) {
   if (!place.querySelector(".chart")) {
     place.replaceChildren(el("div", { className: "chart" }), el("div", { className: "list" }));
   }
-  const against = (value) => (value === null ? "" : ` (${value > 1 ? "+" : ""}${number(100 * (value - 1))}%)`);
+  const against = (value) => (value === null || value === 1 ? "" : ` (${value > 1 ? "+" : ""}${number(100 * (value - 1))}%)`);
   place.querySelector(".list").replaceChildren(table([
     { name: "attempts", of: (row) => (row.selection === "taken" ? "taken" : `dropped: ${words(row.reason)}`) },
-    { name: "number", number: true, of: (row) => `${number(row.trajectories)} · ${share(row.share)}` },
-    { name: "tokens, mean", number: true, of: (row) => figure(row.mean_tokens) + against(row.tokens_against_taken) },
-    { name: "time, mean", number: true, of: (row) => seconds(row.mean_s) + against(row.seconds_against_taken) },
-    { name: "pass rate", number: true, of: (row) => share(row.pass_rate) },
-  ], selection.rows, null, "what was taken and dropped"));
+    { name: "count", number: true, of: (row) => `${number(row.trajectories)} · ${share(row.share)}` },
+    { name: "tokens", number: true, of: (row) => figure(row.mean_tokens) + against(row.tokens_against_taken) },
+    { name: "time", number: true, of: (row) => seconds(row.mean_s) + against(row.seconds_against_taken) },
+    { name: "passed", number: true, of: (row) => share(row.pass_rate) },
+  ], selection.rows, null, "what was taken and dropped; tokens and time are means, against what was taken"));
   const kinds = [["in flight", "lag_in_flight", "accent"], ["in queue", "lag_in_queue", "stage-sandbox_start"]];
   await draw(place.querySelector(".chart"), kinds.map(([name, column, color]) => {
     const counts = new Map();

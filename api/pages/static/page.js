@@ -1,6 +1,6 @@
 // The page: starts its parts, and asks again when the book has moved.
 //
-// Invariant: one question is under way at a time. A page that is open for a week, on many screens,
+// Invariant: while it runs by itself, one question is under way at a time. A page that is open for a week, on many screens,
 // must not take the machine from the run; so nothing is asked while nobody looks, or while the book
 // stands still.
 
@@ -35,14 +35,14 @@ async function look(force = false) {
   if (!standing) return;
   header.live(standing);
   const moved = force || standing.position !== position;
-  if (moved) {
-    await summary();
-    position = standing.position;
-  }
-  if (state.get("run")) {
-    for (const panel of panels) if (force || moved || panel.late) await refresh(panel, force);
-  } else if (moved) blank();
-  if (force || Date.now() >= alertsDue) await warn();
+  if (moved) await offer();
+  const due = panels.filter((panel) => force || moved || panel.late);
+  const work = state.get("run") ? due.map((panel) => () => refresh(panel, force)) : [];
+  if (moved) work.push(balance);
+  if (force || Date.now() >= alertsDue) work.unshift(warn);
+  if (moved && !state.get("run")) blank();
+  await inLanes(work, force ? 2 : 1);  // the server answers two at a time
+  position = standing.position;
   document.body.dataset.looked = String(Number(document.body.dataset.looked ?? 0) + 1);
 }
 
@@ -52,12 +52,25 @@ async function refresh(panel, force) {
   if (!panel.late) await panel.refresh(force);
 }
 
-async function summary() {
+/** Do all of `work`, so many at a time. */
+async function inLanes(work, lanes) {
+  const left = [...work];
+  const lane = async () => {
+    while (left.length) await left.shift()();
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+}
+
+/** The runs, and what the chosen one is. */
+async function offer() {
   const as_of = state.get("as_of");
   header.runs((await ask("/v1/runs", { as_of, limit: 200 })).rows);
   const run_id = state.get("run");
   header.about(run_id ? await ask("/v1/panels/run", { run_id, as_of }) : null);
-  header.balance(await ask("/v1/conservation", { as_of, limit: 100 }));
+}
+
+async function balance() {
+  header.balance(await ask("/v1/conservation", { as_of: state.get("as_of"), limit: 100 }));
 }
 
 async function warn() {

@@ -1,7 +1,8 @@
 // The frame of a panel: asks, draws only what has changed, says how old it is and what it means.
 //
-// Invariants: a panel asks at most every REFRESH_MS, and is busy at most a twentieth of the time; a
-// panel that fails says so in its own place, and keeps what it had drawn.
+// Invariants: a panel asks at most every REFRESH_MS, and rests REST times as long as its answers took
+// (the server keeps costly ones as long, so asking sooner would tell nothing new), but never longer
+// than MOST_REST_MS; a panel that fails says so in its own place, and keeps what it had drawn.
 
 import { byId, el } from "./dom.js";
 import { time, utc } from "./format.js";
@@ -10,7 +11,8 @@ import { ask, content } from "./server.js";
 import * as state from "./state.js";
 
 export const REFRESH_MS = 2000;
-const REST = 20;
+const REST = 5;
+const MOST_REST_MS = 15_000;
 
 export class Panel {
   /** `module`: asks or fetchAll, figures, render, empty; perhaps isEmpty, parameters, many, split. */
@@ -31,10 +33,12 @@ export class Panel {
   /** Ask again, if it is time; `force`: now. */
   async refresh(force = false) {
     const began = performance.now();
+    let took = 0;
     if (!force && began < this.due) return;
     try {
       const asked = state.get("run");
       const answers = await this.fetch();
+      took = performance.now() - began;
       if (asked !== state.get("run")) return;
       this.answers = answers;
       await this.draw();
@@ -43,7 +47,7 @@ export class Panel {
       this.say(error.message, true);
     } finally {
       this.place.querySelector(".body").ariaBusy = "false";
-      this.due = performance.now() + Math.max(REFRESH_MS - 100, REST * (performance.now() - began));
+      this.due = performance.now() + Math.min(MOST_REST_MS, Math.max(REFRESH_MS - 100, REST * took));
     }
   }
 

@@ -19,10 +19,11 @@ const PER = {
 };
 const per = () => PER[state.get("per")] ?? PER.hour;
 
+const counted = (count, noun) =>
+  count === null ? `undeclared ${noun}s` : `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 const bought = (span) =>
   span.span === 0 ? "nothing declared"
-    : `${number(span.engine_nodes)} node${span.engine_nodes === 1 ? "" : "s"}, ` +
-      `${number(span.sandbox_slots)} slots`;
+    : `${counted(span.engine_nodes, "node")}, ${counted(span.sandbox_slots, "slot")}`;
 
 export function figures([{ rows, rule_set }]) {
   const spans = rows.filter((row) => row.attempted > 0);
@@ -60,7 +61,9 @@ export async function render(place, [{ rows: spans }, { rows: course }]) {
     fillcolor: index % 2 ? colour("band") : "rgba(0,0,0,0)",
     line: { width: spans.length > 1 ? 1 : 0, color: colour("line"), dash: "dot" },
   }));
-  const labels = spans.length > 12 ? [] : spans.map((span) => ({
+  const ms = (span) => new Date(span.ended_at ?? span.observed_until) - new Date(span.started_at);
+  const whole = spans.reduce((sum, span) => sum + ms(span), 0);
+  const labels = spans.filter((span) => ms(span) > 0.15 * whole).map((span) => ({
     x: local(span.started_at), y: 1, xref: "x", yref: "paper", xanchor: "left", yanchor: "bottom",
     text: bought(span), showarrow: false, font: { size: 10, color: colour("faint") },
   }));
