@@ -165,7 +165,14 @@ def test_an_id_derived_from_a_source_may_be_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "event_id", [a_v7_id("turn"), uuid.UUID(a_v7_id("turn")), str(uuid.uuid4()), "line-7", None]
+    "event_id",
+    [
+        a_v7_id("turn"),
+        uuid.UUID(a_v7_id("turn")),
+        "1a0f5b7f-7642-48fb-91f8-45045762eef3",
+        "line-7",
+        None,
+    ],
 )
 def test_an_id_that_is_not_derived_is_refused(event_id: Any) -> None:
     encoded = an_encoder().encode([a_draft("turn_completed", event_id=event_id)])
