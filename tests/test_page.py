@@ -99,14 +99,19 @@ def test_the_figures_are_those_of_the_book(page: Opened) -> None:
         assert page.page.locator(f"#{each} .empty").is_visible(), each
 
 
-def test_a_rate_is_held_against_what_it_was_bought_with(page: Opened) -> None:
+def test_a_rate_is_held_against_what_it_was_bought_with(page: Opened, served: Served) -> None:
     for per, told in (("node", "1,160 completed / inference node-hour"),
                       ("slot", "9.06 completed / sandbox slot-hour")):  # fmt: skip
         page.page.select_option("#per", per)
         expect(page.page.locator("#throughput .figures")).to_contain_text(told)
     page.page.select_option("#per", "hour")
-    # Two lines, one a span; nothing joins them.
+    # Two lines, one a span, of all that completed there; nothing joins them.
     assert page.page.locator("#throughput .scatterlayer .trace").count() == 2
+    course = served.ask(f"/v1/panels/throughput_course?run_id={STORY.run_id}").json["rows"]
+    assert [sum(row["completed"] for row in course if row["span"] == span) for span in (1, 2)] == [
+        86,
+        348,
+    ]
 
 
 def test_every_figure_opens_its_definition_with_the_sql_that_was_asked(
@@ -235,13 +240,14 @@ def multiplied(book: Path, groups: int, slots: int, turns: int) -> None:
         for table, step in every.items():
             keys = ids if table != "group_opened" else ids.split(",")[0]
             made.execute(
-                f"INSERT INTO {table} SELECT * REPLACE ({own.get(table, '')} {keys},"
+                f"INSERT INTO {table} SELECT {table}.* REPLACE ({own.get(table, '')} {keys},"
                 f" md5('{table} ' || i)::UUID AS event_id, (1000000 + i)::BIGINT AS log_offset,"
                 " occurred_at + to_microseconds(i * 5000) AS occurred_at)"
                 f" FROM {table}, range(0, {groups * slots * turns}, {step}) AS numbers(i)"
             )
 
 
+@pytest.mark.long
 def test_a_book_of_a_million_turns_is_asked_for_summaries_only(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -256,7 +262,7 @@ def test_a_book_of_a_million_turns_is_asked_for_summaries_only(
     multiplied(tmp_path / "book.duckdb", groups=2_500, slots=8, turns=50)
     with serving(url, tmp_path) as served, opened(browser, served) as page:
         assert "20,001 of 20,001 attempts ended" in page.text("#about")
-        assert "of 64 attempts" in page.text("#tail .figures")
+        assert "32 of 32 attempts" in page.text("#tail .figures")
         assert page.page.locator("#attempts tbody tr").count() == 50
         assert page.page.locator(".when.bad").count() == 0
         assert page.errors == []

@@ -1,5 +1,5 @@
 WITH spans AS (
-    SELECT span, started_at, coalesce(ended_at, observed_until) AS until
+    SELECT span, started_at, ended_at, coalesce(ended_at, observed_until) AS until
     FROM resource_spans WHERE run_id = $run_id
 ),
 whole AS (
@@ -42,11 +42,17 @@ ended AS (
 placed AS (
     SELECT
         span,
-        floor(epoch(finished_at - started_at) / width_s)::BIGINT AS number,
+        -- What ended at the very end belongs to the last stretch.
+        least(
+            floor(epoch(finished_at - started_at) / width_s),
+            greatest(0, ceil(epoch(until - started_at) / width_s) - 1)
+        )::BIGINT AS number,
         count(*) AS attempted,
         count_if(completed) AS completed
     FROM ended
-    JOIN spans ON finished_at >= started_at AND finished_at <= until
+    JOIN spans
+        ON finished_at >= started_at
+        AND (spans.ended_at IS NULL OR finished_at < spans.ended_at)
     CROSS JOIN whole
     GROUP BY ALL
 )

@@ -44,7 +44,7 @@ export async function render(place, [{ rows }]) {
   });
   const most = Math.max(...shown.map((row) => row.failures));
   await draw(place, traces, {
-    barmode: "stack", margin: { l: 150, r: 16, t: 6, b: 28 },
+    barmode: "stack", bargap: shown.length < 4 ? 0.7 : 0.2, margin: { l: 150, r: 16, t: 6, b: 28 },
     xaxis: { title: { text: "failures · share of tries" }, rangemode: "tozero", range: [0, most * 1.25] },
     yaxis: { categoryorder: "array", categoryarray: shown.map(label), tickfont: { size: 10 } },
   });

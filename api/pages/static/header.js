@@ -82,10 +82,10 @@ export function about(answer) {
   options(byId("rule-set"), judged.length ? [["", `newest (${judged.at(-1)})`], ...judged.map((each) => [String(each), String(each)])]
     : [["", "none has judged"]], state.get("rules") ?? "");
   const line = byId("about");
-  line.textContent = `${words(run.kind)} run ${run.name ?? ""} of ${run.model ?? "an undeclared model"}, declared ` +
+  line.textContent = `${going(run)} ${words(run.kind)} run ${run.name ?? ""} of ${run.model ?? "an undeclared model"}, declared ` +
     `${time(run.declared_at)}: ${number(run.trajectories_finished)} of ${number(run.trajectories_started)} attempts ended, ` +
-    `${number(run.steps)} steps, policy version ${number(run.policy_version)}. ${going(run)}`;
-  line.title = `${run.run_id}; declared ${utc(run.declared_at)}`;
+    `${number(run.steps)} steps, policy version ${number(run.policy_version)}.`;
+  line.title = `${line.textContent} ${run.run_id}; declared ${utc(run.declared_at)}`;
 }
 
 function going(run) {

@@ -76,6 +76,7 @@ export async function render(place, answers) {
       hovertemplate: "%{customdata}<extra></extra>",
     };
   });
+  traces.unshift(untold(rows));
   const t90 = row?.t90_s;
   const known = t90 !== null && t90 !== undefined;
   await draw(place, traces, {
@@ -89,4 +90,17 @@ export async function render(place, answers) {
       yanchor: "top", font: { color: colour("ink") } }] : [],
   });
   onClick(place, (point) => view(point.y));
+}
+
+/** Under the stages, whole attempts: what stays visible is time that nobody gave a name. */
+function untold(rows) {
+  const last = Math.max(...rows.flatMap((each) => [each.ended_s ?? 0, each.asked_s, ...(each.bars ?? []).map((bar) => bar.to_s)]));
+  return {
+    type: "bar", orientation: "h", name: "unattributed", marker: { color: colour("stage-none") },
+    base: rows.map((each) => each.asked_s), y: rows.map((each) => each.trajectory_id),
+    x: rows.map((each) => Math.max((each.ended_s ?? last) - each.asked_s, 0)),
+    customdata: rows.map((each) => `attempt ${short(each.trajectory_id)}, slot ${each.slot}: ` +
+      `${words(each.stop_reason ?? "in flight")} after ${seconds((each.ended_s ?? last) - each.asked_s)}`),
+    hovertemplate: "%{customdata}<extra></extra>",
+  };
 }

@@ -89,7 +89,7 @@ function listed(rows, columns) {
 
 async function timeline(place, told) {
   const rows = told.filter((row) => row.started_at && row.stage);
-  if (!rows.length) return place.replaceChildren(el("p", { className: "none" }, "no stage was timed"));
+  if (!rows.length) return place.replaceWith(el("p", { className: "none" }, "no stage was timed"));
   const since = Math.min(...rows.map((row) => new Date(row.started_at)));
   const stages = ["verify", "tool", "model", "setup", "sandbox_start", "queue"];
   await draw(place, stages.map((stage) => {
