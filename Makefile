@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-long lint render kafka bench clean
+.PHONY: setup demo docs test test-fast test-long lint render kafka bench clean
 
 setup: $(VENV)/.ready
 
@@ -41,6 +41,14 @@ lint: setup
 # Writes every file that is rendered from the fact classes.
 render: setup
 	$(BIN)/python -m ledger.rendering
+
+# docs/DEMO.md and the README's tables from a real run, and pictures of the live page.
+docs: setup
+	rm -rf build/demo
+	$(BIN)/rollbook demo --dir build/demo --json > build/demo.json
+	mv build/demo.json docs/demo.json
+	$(BIN)/python -m api.demo.page docs/demo.json
+	$(BIN)/python -m tests.page_screenshots
 
 # Apache Kafka on this machine, in .kafka/; prints host:port. `rollbook broker stop` ends it.
 kafka: setup

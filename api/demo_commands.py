@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from api.demo.plan import FAULTS, Demo, DemoError, Plan, held, new_demo
+from api.demo.plan import FAULTS, Demo, DemoError, Plan, held, new_demo, usual_folder
 from api.output import print_json, say
 from api.signals import stop_on_signals
 from deploy.supervisor import ChildFailed
@@ -25,8 +25,13 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--dir", help="Folder of the demo; everything of it lies there.")
-    ] = Path("demo"),
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Folder of the demo; everything of it lies there (default: demo, or the next of"
+            " demo-2, demo-3, ... that isn't there; with --resume, the last that is).",
+        ),
+    ] = None,
     log: Annotated[
         str, typer.Option(help="sqlite, kafka (a real Apache Kafka, started here) or a log's URL.")
     ] = "sqlite",
@@ -51,6 +56,7 @@ def demo(
 ) -> None:
     """Train a tiny policy to repair code, with every part real: SGLang, sandboxes, tests,
     Megatron. Ctrl-C stops all of it; --resume goes on."""
+    folder = usual_folder(resume=resume) if folder is None else folder
     with held(folder.absolute()):
         if resume:
             found = Demo.at(folder)

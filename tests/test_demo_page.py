@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from api.demo.page import page_of
+from api.demo.page import SHOWN, page_of, readme_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -22,3 +22,11 @@ def test_the_page_says_what_was_reached_and_how_sure_that_is() -> None:
     assert "62.5%" in page
     assert "50.0% to 75.0%" in page
     assert "Parts that died and were started again\nengine\n     2\n" in page
+
+
+def test_the_readme_shows_the_first_tables_of_the_same_run() -> None:
+    found = json.loads((DOCS / "demo.json").read_text())
+    readme = (DOCS.parent / "README.md").read_text()
+    assert readme == readme_of(readme, found)
+    for title in SHOWN:
+        assert f"\n{title}\n" in readme

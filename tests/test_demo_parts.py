@@ -9,7 +9,7 @@ import pytest
 
 from api.assemble_commands import assembler_settings
 from api.demo.children import Parts
-from api.demo.plan import Demo, DemoError, Evaluation, Plan, held, new_demo
+from api.demo.plan import Demo, DemoError, Evaluation, Plan, held, new_demo, usual_folder
 from api.demo.services import newest_version
 from api.settings import load, without_settings
 from api.train_commands import training_settings
@@ -44,6 +44,18 @@ def test_what_is_no_demo_cannot_go_on(tmp_path: Path) -> None:
     (tmp_path / "demo.json").write_text('{"plan": {"faults": [], "stepps": 3}}')
     with pytest.raises(DemoError, match=r"demo\.json must be of this version.*stepps"):
         Demo.at(tmp_path)
+
+
+def test_without_a_name_a_demo_gets_a_folder_of_its_own_and_the_last_goes_on(
+    tmp_path: Path,
+) -> None:
+    first = tmp_path / "demo"
+    assert usual_folder(resume=True, first=first) == first  # which then says that it is no demo
+    for name in ("demo", "demo-2", "demo-3"):
+        folder = usual_folder(resume=False, first=first)
+        assert folder.name == name
+        folder.mkdir()
+        assert usual_folder(resume=True, first=first) == folder
 
 
 def test_a_folder_has_one_demo_at_a_time(tmp_path: Path) -> None:

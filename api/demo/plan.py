@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import json
 import uuid
 from collections.abc import Generator
@@ -156,6 +157,18 @@ def new_demo(folder: Path, plan: Plan) -> Demo:
     demo = Demo(folder, plan)
     demo.save()
     return demo
+
+
+def usual_folder(*, resume: bool, first: Path = Path("demo")) -> Path:
+    """Where nobody named a folder: `demo`, else the first of demo-2, demo-3, ... that isn't there;
+    to go on, the last one that is."""
+    folder = first
+    for number in itertools.count(2):
+        following = first.with_name(f"{first.name}-{number}")
+        if not (following if resume else folder).exists():
+            break
+        folder = following
+    return folder
 
 
 @contextlib.contextmanager
