@@ -48,7 +48,7 @@ docs: setup
 	$(BIN)/rollbook demo --dir build/demo --json > build/demo.json
 	mv build/demo.json docs/demo.json
 	$(BIN)/python -m api.demo.page docs/demo.json
-	$(BIN)/python -m tests.page_screenshots
+	$(BIN)/python -m tests.page_screenshots --log sqlite:///build/demo/log.db
 
 # Apache Kafka on this machine, in .kafka/; prints host:port. `rollbook broker stop` ends it.
 kafka: setup
