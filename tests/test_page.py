@@ -156,7 +156,7 @@ def test_light_and_dark_follow_the_reader_and_the_switch(page: Opened) -> None:
     page.page.emulate_media(color_scheme="dark")
     expect(body).to_have_css("background-color", dark)
     page.page.click("#theme")
-    expect(page.page.locator("#theme")).to_have_text("theme: light")
+    expect(page.page.locator("#theme")).to_have_text("☾ light")
     expect(body).to_have_css("background-color", light)
     page.page.click("#theme")
     page.page.emulate_media(color_scheme="light")

@@ -24,12 +24,12 @@ const axis = (given) => ({
 export async function draw(place, traces, layout = {}) {
   const Plotly = await plotly();
   if (!place.isConnected) return;
-  const { xaxis = {}, yaxis = {}, legend = {}, ...rest } = layout;
+  const { xaxis = {}, yaxis = {}, ...rest } = layout;
   await Plotly.react(place, traces, {
     margin: { l: 46, r: 8, t: 6, b: 30 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 11, color: colour("ink") },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10 }, ...legend },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10 } },
     hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("line"), font: { color: colour("ink") } },
     bargap: 0.15, ...rest, xaxis: axis(xaxis), yaxis: axis(yaxis),
   }, { displayModeBar: false, responsive: true });

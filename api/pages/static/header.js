@@ -23,7 +23,7 @@ export function start(redraw) {
   };
   byId("per").value = state.get("per") ?? "hour";
   if (state.get("as_of")) byId("as-of").value = new Date(Date.parse(state.get("as_of")) -
-    new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+    new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 16);
   startTheme(redraw);
 }
 
@@ -31,7 +31,7 @@ function startTheme(redraw) {
   const apply = (theme) => {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    byId("theme").textContent = `theme: ${theme}`;
+    byId("theme").textContent = `☾ ${theme}`;
   };
   let theme = localStorage.getItem("theme") ?? "auto";
   apply(theme);

@@ -43,7 +43,7 @@ export async function render(place, [{ rows }]) {
     hovertemplate: "exposed: rollouts that the trainer waited for, %{y:.2f} s<extra></extra>",
   };
   await draw(place, [...bars, exposed], {
-    barmode: "stack", legend: { entrywidth: 82 }, xaxis: { type: "category", title: { text: "step" }, nticks: 12 },
+    barmode: "stack", xaxis: { type: "category", title: { text: "step" }, nticks: 12 },
     yaxis: { title: { text: "s" }, rangemode: "tozero" },
   });
   onClick(place, (point) => state.set({ step: String(rows[point.pointNumber].step) }));
