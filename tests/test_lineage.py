@@ -118,5 +118,5 @@ def test_fine_tuning_and_then_reinforcement_name_their_lineage(
         an_id("scripted attempt", 1000 * seed + number) for seed in (0, 1) for number in range(60)
     }
     # An untrained policy passes one attempt in ten.
-    assert row["mean_reward"] > 0.3
+    assert row["mean_reward"] > 0.12  # with one turn an untrained policy passes once in 32
     assert served == "1"
