@@ -22,7 +22,7 @@ demo: setup
 
 # All tests but the exhaustive rounds. Two at a time: most of them wait for a process most of the time.
 test: setup lint
-	$(PYTEST) -n 2 --dist loadfile -m "not long"
+	$(PYTEST) -v -n 2 --dist loadfile -m "not long"
 
 # What needs no broker, no engine and no Megatron, and kills nothing: under 2 minutes.
 test-fast: setup

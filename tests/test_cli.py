@@ -250,7 +250,7 @@ def test_the_command_runs_as_a_process_and_stops_following_when_told(lab: Path) 
         while not (lab / "book.duckdb").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        time.sleep(1.0)
+        time.sleep(6.0)  # the book is there before the first fact is in it
         follower.terminate()
         _, said = follower.communicate(timeout=30)
     assert follower.returncode == 0

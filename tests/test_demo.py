@@ -58,6 +58,7 @@ def test_a_demo_that_is_interrupted_goes_on_and_learns(tmp_path: Path, start: St
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_on_kafka_it_learns_the_same_with_the_broker_and_the_assembler_killed(
     tmp_path: Path, start: Start
 ) -> None:
