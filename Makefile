@@ -45,6 +45,7 @@ render: setup
 # docs/DEMO.md and the README's tables from a real run, and pictures of the live page.
 docs: setup
 	rm -rf build/demo
+	mkdir -p build
 	$(BIN)/rollbook demo --dir build/demo --json > build/demo.json
 	mv build/demo.json docs/demo.json
 	$(BIN)/python -m api.demo.page docs/demo.json

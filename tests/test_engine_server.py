@@ -315,7 +315,7 @@ def test_nothing_is_left_of_a_server_that_crashed() -> None:
 def test_a_killed_guard_takes_the_server_with_it() -> None:
     guard = guarded("detached", subprocess.DEVNULL, "import time; time.sleep(300)", size=2)
     guard.kill()
-    guard.wait()
+    assert guard.wait(20) == -signal.SIGKILL
     wait_gone(guard.pid)
 
 

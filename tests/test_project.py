@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 import shutil
 import subprocess
@@ -90,6 +91,17 @@ def test_a_light_install_brings_no_torch() -> None:
     assert set(PROJECT["project"]["optional-dependencies"]) == {"dev", "trainer"}
 
 
+def test_every_package_is_listed() -> None:
+    listed = PROJECT["tool"]["setuptools"]["packages"]
+    packages = {*MAY_IMPORT, "schemas"}
+    found = {
+        name.rpartition("/")[0].replace("/", ".")
+        for name in tracked()
+        if name.partition("/")[0] in packages and not name.endswith("setup.sh")
+    }
+    assert sorted(found) == sorted(listed)
+
+
 def test_the_wheel_has_exactly_the_files_of_its_packages(tmp_path: Path) -> None:
     packages = [*MAY_IMPORT, "schemas"]
     clean = tmp_path / "clean"  # a build folder of the checkout would be built from, too
@@ -116,15 +128,26 @@ def test_the_wheel_has_exactly_the_files_of_its_packages(tmp_path: Path) -> None
     assert {name for name in names if ".dist-info/" not in name} == due
 
 
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "benchmarks/README.md"])
+def test_every_file_that_a_document_names_is_there(document: str) -> None:
+    names = set(re.findall(r"`([\w./*]+\.(?:py|sql|toml|sh|md))`", (ROOT / document).read_text()))
+    files = [f"/{name}" for name in tracked()]
+    missing = {name for name in names if not fnmatch.filter(files, f"*/{name}")}
+    assert missing == set()
+
+
+def tracked() -> list[str]:
+    """Files of the project, from its root."""
+    line = ["git", "ls-files"]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
 def test_nothing_names_a_path_of_this_machine_or_a_registry() -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
     # /home/user is the home folder inside a sandbox.
     paths = r"(?<![\w.])/(work|root|home)/(?!user\b)\w"
     registries = r"pypi\.org|repo1?\.maven|npmjs"
     forbidden = re.compile(f"{paths}|{registries}")
-    for name in tracked:
+    for name in tracked():
         if name != "tests/test_project.py":
             text = (ROOT / name).read_text(errors="ignore")
             assert not forbidden.search(text), (name, forbidden.search(text))
