@@ -15,7 +15,10 @@ and one line in `FORMATS`. It goes through these, and through nothing else:
 
     source.py   files and JSON with their place: `SourceFile.read`, `Json`. What isn't as the format
                 says raises `BadImport` (value, rule, place). `where.ref` is a fact's source_ref.
-    times.py    `Clock`: text or epoch -> `Moment`, with an honest time quality. No time: `UNKNOWN`.
+    times.py    `Clock` (text) and `epoch` -> `Moment`, with an honest time quality. No time:
+                `UNKNOWN`.
+    figures.py  the ledger's side of a claim. sums.py: sums of figures that some files leave out.
+    steps.py    training steps: phases laid end to end, files of console output.
     run.py      `ForeignRun`, its groups and attempts:
 
         run = ForeignRun("my-format", key=[job_id], kind=RunKind.EVAL, name="nightly", ref=ref)

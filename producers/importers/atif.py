@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ledger.facts.lists import RunKind, StopReason
 from producers.importers import Options, configuration_of, figures
-from producers.importers.atif_file import PREFIX, AtifFile, Totals, add_steps
+from producers.importers.atif_file import PREFIX, AtifFile, Totals, add_steps, scaffold_of
 from producers.importers.run import Attempt, ForeignRun
 from producers.importers.source import BadImport, SourceFile
 from producers.importers.times import UNKNOWN, Clock, Moment
@@ -42,7 +42,7 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     for note in clock.notes():
         run.note(note)
     first = trajectories[0].row.member("agent")
-    agents = sorted({_agent(each) for each in trajectories})
+    agents = sorted({scaffold_of(each.row.member("agent")) for each in trajectories})
     run.declare(
         scaffold=", ".join(agents),
         model=first.text("model_name"),
@@ -63,11 +63,6 @@ def _trajectories(path: Path, root: Path) -> list[AtifFile]:
         if isinstance(version, str) and version.startswith(PREFIX):
             found.append(AtifFile.read(file, root))
     return found
-
-
-def _agent(trajectory: AtifFile) -> str:
-    agent = trajectory.row.member("agent")
-    return " ".join(each for each in (agent.text("name"), agent.text("version")) if each)
 
 
 def _add(run: ForeignRun, trajectory: AtifFile, clock: Clock, options: Options) -> None:

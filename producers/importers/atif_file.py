@@ -144,7 +144,8 @@ class AtifFile:
         if found is None:
             self.missing.append(name)
             return
-        self.last = found
+        if row is (self.last or self.row):  # and not of a sub-agent, whose totals are its own
+            self.last = found
         self._take(found)
 
     def _file(self, name: str) -> Json | None:
@@ -164,6 +165,11 @@ def check(row: Json) -> None:
         raise row.wrong(f"a trajectory in ATIF, with schema_version {PREFIX}x")
     if not isinstance(row.at("steps").value, list):
         raise row.at("steps").wrong("an array of steps")
+
+
+def scaffold_of(agent: Json) -> str:
+    """Name and version of an agent, as far as they are told."""
+    return " ".join(each for each in (agent.text("name"), agent.text("version")) if each)
 
 
 def _is_turn(step: Json) -> bool:

@@ -69,12 +69,7 @@ def _epoch(path: Path) -> float:
 
 
 def _statuses(source: SourceFile) -> dict[str, list[str]]:
-    import yaml
-
-    try:
-        value: Any = yaml.safe_load(source.text)
-    except yaml.YAMLError as error:
-        raise BadImport(f"{source.name} must be YAML: {error}") from None
+    value = source.yaml()
     inner: Any = value.get("instances_by_exit_status") if isinstance(value, dict) else None
     lists = cast(dict[Any, Any], inner if isinstance(inner, dict) else {"": None})
     if not all(isinstance(each, list) for each in lists.values()):

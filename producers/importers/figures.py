@@ -33,6 +33,16 @@ def of_facts(table: str, expression: str, where: str = "true") -> str:
     return f"SELECT {expression} FROM {table} WHERE run_id = $run AND {where}"
 
 
+def of_step(number: int, expression: str) -> str:
+    """One value of one training step."""
+    return of_facts("steps", expression, f"step = {number}")
+
+
+def sampled_for(step: int) -> str:
+    """The attempts of groups that were opened for a step, as a condition."""
+    return f"group_id IN (SELECT group_id FROM opened_groups WHERE target_step = {step})"
+
+
 def quoted(text: str) -> str:
     """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
@@ -57,12 +67,10 @@ FROM tasks_tried WHERE n >= {k}"""
 
 ATTEMPTS = of_outcomes("count(*)")
 ALL_ATTEMPTS = of_attempts("count(*)")
-TASKS = of_outcomes("count(DISTINCT task_id)")
 PASSED = of_outcomes("count(*) FILTER (passed)")
 FAILED = of_outcomes("count(*) FILTER (NOT passed)")
 UNSCORED = of_outcomes("count(*) FILTER (reward IS NULL)")
 PASS_AT_1 = of_outcomes("count(*) FILTER (passed) / count(*)")
-MEAN_REWARD = of_outcomes("avg(reward)")
 PROMPT_TOKENS = of_attempts("sum(prompt_tokens)::BIGINT")
 CACHED_TOKENS = of_attempts("sum(cached_tokens)::BIGINT")
 COMPLETION_TOKENS = of_attempts("sum(completion_tokens)::BIGINT")

@@ -15,13 +15,16 @@ from pathlib import Path
 
 from ledger.facts.lists import RunKind
 from producers.importers import Options, configuration_of, figures
+from producers.importers.atif_file import scaffold_of
 from producers.importers.harbor_files import Trial
 from producers.importers.harbor_trial import add_trial
 from producers.importers.run import ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.sums import sum_of_known
 from producers.importers.times import UNKNOWN, Clock
 
 FORM = "harbor"
+_ERRORED = figures.of_outcomes("count(*) FILTER (foreign_status <> 'completed')")
 
 
 @dataclass(slots=True)
@@ -121,11 +124,10 @@ def _declare(run: ForeignRun, job: _Job, trials: list[Trial], clock: Clock) -> N
             f" {', '.join(sorted(seen))}: both are kept"
         )
     began = UNKNOWN if job.result is None else clock.read(job.result, "started_at")
-    scaffold = " ".join(each for each in (agent.text("name"), agent.text("version")) if each)
     run.declare(
         began,
         dataset=first.row.text("source"),
-        scaffold=scaffold or None,
+        scaffold=scaffold_of(agent) or None,
         model=first.configured_model,
         configuration=configuration_of(config.value),
     )
@@ -158,17 +160,16 @@ def _claim(run: ForeignRun, trials: list[Trial]) -> None:
         "verifier": figures.of_facts("reward_assigned", "sum(verify_s)"),
     }
     for phase, query in queries.items():
-        told = [s for each in trials if each.reached(phase) and (s := each.phase_s(phase))]
-        run.claim(f"{phase} seconds", sum(told) if told else None, query, place)
+        told = sum_of_known(each.phase_s(phase) for each in trials if each.reached(phase))
+        run.claim(f"{phase} seconds", told, query, place)
     for name, column in (
         ("n_input_tokens", "prompt_tokens"),
         ("n_cache_tokens", "cached_tokens"),
         ("n_output_tokens", "completion_tokens"),
     ):
-        told = [each.row.member("agent_result").integer(name) for each in trials]
-        known = [each for each in told if each is not None]
+        told = sum_of_known(each.row.member("agent_result").integer(name) for each in trials)
         query = figures.of_attempts(f"sum({column})::BIGINT")
-        run.claim(name, sum(known) if known else None, query, f"agent_result of {place}")
+        run.claim(name, told, query, f"agent_result of {place}")
 
 
 def _claim_job(run: ForeignRun, job: _Job, key: str, trials: list[Trial]) -> None:
@@ -179,10 +180,11 @@ def _claim_job(run: ForeignRun, job: _Job, key: str, trials: list[Trial]) -> Non
     if whole:
         run.claim("n_total_trials", job.result.integer("n_total_trials"), figures.ATTEMPTS,
                   job.result.place)  # fmt: skip
-        for names in (("n_completed_trials", "n_trials"), ("n_errored_trials", "n_errors")):
-            name = next((each for each in names if stats.has(each)), names[0])
-            errors = "count(*) FILTER (foreign_status <> 'completed')"
-            query = figures.ATTEMPTS if "trials" in names[1] else figures.of_outcomes(errors)
+        for name, older, query in (
+            ("n_completed_trials", "n_trials", figures.ATTEMPTS),
+            ("n_errored_trials", "n_errors", _ERRORED),
+        ):
+            name = older if stats.has(older) and not stats.has(name) else name
             run.claim(name, stats.integer(name), query, stats.place)
     retries = stats.integer("n_retries")
     if retries:
@@ -197,34 +199,30 @@ def _claim_job(run: ForeignRun, job: _Job, key: str, trials: list[Trial]) -> Non
 
 def _claim_evals(run: ForeignRun, row: Json) -> None:
     rewarded = figures.of_outcomes("count(reward)")
-    errors = figures.of_outcomes("count(*) FILTER (foreign_status <> 'completed')")
     run.claim("evals: n_trials", row.integer("n_trials"), rewarded, row.place)
-    run.claim("evals: n_errors", row.integer("n_errors"), errors, row.place)
+    run.claim("evals: n_errors", row.integer("n_errors"), _ERRORED, row.place)
     for metric in row.items("metrics"):
         if metric.has("mean"):
             mean = figures.of_outcomes("coalesce(sum(reward), 0) / count(*)")
             run.claim("evals: mean", metric.number("mean"), mean, metric.place)
     for k, told in row.members("pass_at_k").items():
-        if k.isdigit():
+        if k.isdecimal():
             run.claim(f"evals: pass@{k}", told.as_number(), figures.pass_at_k(int(k)), told.place)
     for name, values in row.members("reward_stats").items():
-        for value, names in _own(values):
+        for value, names in values.entries().items():
             count = figures.of_facts(
                 "reward_assigned",
                 "count(*)",
-                f"components[{figures.quoted(name)}] = {float(value)}",
+                f"components[{figures.quoted(name)}] = '{_reward(names, value)}'::DOUBLE",
             )
             run.claim(f"evals: {name} {value}", len(names.array()), count, names.place)
     for name, names in row.members("exception_stats").items():
         run.claim(f"evals: {name}", len(names.array()), figures.with_status(name), names.place)
 
 
-def _own(row: Json) -> list[tuple[str, Json]]:
-    """The members of an object with a number for each name."""
-    found = [(name, row.at(name)) for name in row.object()]
-    for name, each in found:
-        try:
-            float(name)
-        except ValueError:
-            raise each.wrong("under a number, the reward") from None
-    return found
+def _reward(row: Json, name: str) -> float:
+    """The reward that a list of trials is named by."""
+    try:
+        return float(name)
+    except ValueError:
+        raise row.wrong("under a number, the reward") from None

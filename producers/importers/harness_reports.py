@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from producers.importers import figures
 from producers.importers.run import Attempt, ForeignRun
@@ -40,7 +39,16 @@ class Tests:
 
     passed: int
     failed: int
-    ref: str
+
+    @classmethod
+    def of(cls, report: Json) -> Tests | None:
+        """Null where an instance's report tells of no tests."""
+        status = report.members("tests_status").values()
+        if not status:
+            return None
+        return cls(
+            *[sum(len(each.items(word)) for each in status) for word in ("success", "failure")]
+        )
 
 
 @dataclass(slots=True)
@@ -129,8 +137,7 @@ class HarnessReport:
 
 def looks_like_report(row: Json) -> bool:
     """Whether a file is a run report."""
-    value: Any = row.value
-    return isinstance(value, dict) and isinstance(value.get("resolved_ids"), list)
+    return row.has_array("resolved_ids")
 
 
 def read_report(path: Path, root: Path) -> HarnessReport:
@@ -139,24 +146,14 @@ def read_report(path: Path, root: Path) -> HarnessReport:
 
 
 def read_tests(folder: Path, root: Path) -> dict[str, Tests]:
-    """Instance -> its tests, from every report.json below a folder of the harness's logs."""
-    found: dict[str, Tests] = {}
-    for path in sorted(folder.rglob("report.json")):
-        row = SourceFile.read(path, root).json()
-        for instance_id, report in Json({"": row.value}, row.source).members("").items():
-            status = report.members("tests_status")
-            passed = sum(len(each.items("success")) for each in status.values())
-            failed = sum(len(each.items("failure")) for each in status.values())
-            if status:
-                found[instance_id] = Tests(passed, failed, report.ref)
-    return found
+    """Instance -> its tests, where its report.json below a folder of the harness's logs has any."""
+    reports = reports_below(folder, root)
+    return {name: tests for name, each in reports.items() if (tests := Tests.of(each)) is not None}
 
 
-def resolved_below(folder: Path, root: Path) -> dict[str, Json]:
+def reports_below(folder: Path, root: Path) -> dict[str, Json]:
     """Instance -> its report, from every report.json below a folder."""
     found: dict[str, Json] = {}
     for path in sorted(folder.rglob("report.json")):
-        row = SourceFile.read(path, root).json()
-        for instance_id in row.object():
-            found[instance_id] = row.at(instance_id)
+        found |= SourceFile.read(path, root).json().entries()
     return found

@@ -15,7 +15,6 @@ no public dump was at hand.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +31,10 @@ from producers.importers.miles_dump import (
     trained,
 )
 from producers.importers.run import Attempt, ForeignRun
-from producers.importers.slime import SUFFIXES
-from producers.importers.source import BadImport, Json, SourceFile
-from producers.importers.times import UNKNOWN, Clock
+from producers.importers.source import BadImport, Json, SourceFile, digest_of
+from producers.importers.steps import console_files
+from producers.importers.sums import sum_of_all
+from producers.importers.times import UNKNOWN, epoch
 
 FORM = "miles"
 _ENDED = {
@@ -45,7 +45,6 @@ _ENDED = {
 }
 _TASK_NAMES = ("instance_id", "task_id", "task_name")
 """Members of a sample's metadata that name its task."""
-_CLOCK = Clock(None)
 
 
 @dataclass(slots=True)
@@ -64,12 +63,12 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     inside = path / "rollout_data"
     dumps = rollout_dumps(inside if inside.is_dir() else path, root)
     board = _dashboard(path)
-    logs = [] if path.is_file() else [each for each in path.iterdir() if each.suffix in SUFFIXES]
+    logs = console_files(path) if path.is_dir() else []
     if not dumps and board is None and not logs:
         raise BadImport(f"{path.name} must hold rollout dumps (0.pt), a dashboard folder or"
                         " console output, got none of these")  # fmt: skip
     lives = lifetimes(stream(board, "trajectories", root)) if board else {}
-    reading = _Reading({index: list(found) for index, found in lives.items()}, reward_key)
+    reading = _Reading(lives, reward_key)
     run = _training_run(path, root, dumps, board, logs)
     for dump in dumps:
         if not dump.evaluation:
@@ -80,14 +79,10 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
         add_engines(run, board, root)
     if left := sum(map(len, reading.lives.values())):
         run.note(f"the dashboard tells of {left} attempts that are in no dump")
-    evaluations = [_evaluation(run, dump, reading_of(reward_key)) for dump in dumps
-                   if dump.evaluation]  # fmt: skip
+    # Evaluation samples count from 0 again, so the dashboard's indices are not theirs.
+    apart = _Reading({}, reward_key)
+    evaluations = [_evaluation(run, dump, apart) for dump in dumps if dump.evaluation]
     return [*([run] if run.attempts or run.other_facts else []), *evaluations]
-
-
-def reading_of(reward_key: str | None) -> _Reading:
-    """Evaluation samples count from 0 again, so the dashboard's indices are not theirs."""
-    return _Reading({}, reward_key)
 
 
 def _dashboard(path: Path) -> Path | None:
@@ -112,7 +107,7 @@ def _training_run(
     elif dumps:
         key, ref = [dumps[0].source.sha256], dumps[0].source.ref()
     elif logs:
-        first = SourceFile.read(min(logs), root)
+        first = SourceFile.read(logs[0], root)
         key, ref = [first.sha256], first.ref()
     else:
         key, ref = [path.name], path.name
@@ -120,7 +115,7 @@ def _training_run(
     run = ForeignRun(FORM, key, kind=RunKind.TRAIN, name=name, ref=ref)
     if meta is not None:
         arguments = meta.at("args").value or {}
-        run.declare(_CLOCK.epoch(meta, "start_ts"), configuration=configuration_of(arguments))
+        run.declare(epoch(meta, "start_ts"), configuration=configuration_of(arguments))
     return run
 
 
@@ -161,7 +156,7 @@ def _add_attempt(
 ) -> None:
     row = rows[-1]
     prompt = row.at("prompt").value
-    task_id = _task_name(row.member("metadata")) or f"prompt-{_digest(prompt)}"
+    task_id = _task_name(row.member("metadata")) or f"prompt-{_digest(prompt)[:16]}"
     run.task(task_id, row.ref, statement=prompt if isinstance(prompt, str) else None)
     group_index = row.integer("group_index")
     key = [dump.number, "prompt" if group_index is None else group_index]
@@ -170,7 +165,7 @@ def _add_attempt(
     attempt = group.attempt([dump.number, index])
     lives = reading.lives.get(index, [])
     life = lives.pop(0) if lives else None
-    at = _CLOCK.epoch(life.started, "ts") if life and life.started else UNKNOWN
+    at = epoch(life.started, "ts") if life and life.started else UNKNOWN
     attempt.start(at, row.ref)
     if life is not None:
         _add_spans(attempt, life)
@@ -182,7 +177,7 @@ def _add_attempt(
     stop = _ENDED.get(status, StopReason.ERROR)
     prefix = row.member("prefix_cache_info")
     attempt.finish(
-        _CLOCK.epoch(life.ended, "ts") if life and life.ended else UNKNOWN,
+        epoch(life.ended, "ts") if life and life.ended else UNKNOWN,
         row.ref,
         stop_reason=stop,
         turns_known=life is not None and bool(life.requests),
@@ -216,7 +211,7 @@ def _sampled(rows: list[Json]) -> int | None:
         else row.integer("response_length")
         for row in rows
     ]  # fmt: skip
-    return None if None in counts else sum(each or 0 for each in counts)
+    return sum_of_all(counts)
 
 
 def _add_spans(attempt: Attempt, life: Lifetime) -> None:
@@ -224,7 +219,7 @@ def _add_spans(attempt: Attempt, life: Lifetime) -> None:
     spans = [(span.end, 0, span) for span in life.requests]
     spans += [(span.end, 1, span) for span in life.tools]
     for _, kind, span in sorted(spans, key=lambda each: each[:2]):
-        at, seconds = _CLOCK.epoch(span.row, "ts"), _length(span)
+        at, seconds = epoch(span.row, "ts"), _length(span)
         if kind == 0:
             attempt.fact("turn_completed", at, span.row.ref, client_s=seconds)
         else:
@@ -243,9 +238,7 @@ def _add_reward(attempt: Attempt, row: Json, reward_key: str | None) -> None:
         return
     parts: dict[str, float] = {}
     if isinstance(told.value, dict):
-        for name, part in row.members("reward").items():
-            if isinstance(part.value, bool | int | float):
-                parts[name] = float(part.value)
+        parts = told.numbers(flags=True)
         value = parts.get(reward_key) if reward_key else None
     else:
         value = told.as_number()
@@ -254,7 +247,7 @@ def _add_reward(attempt: Attempt, row: Json, reward_key: str | None) -> None:
 
 def _versions(row: Json) -> list[int]:
     found = [each.value for each in row.items("weight_versions")]
-    return [int(each) for each in found if isinstance(each, str) and each.isdigit()]
+    return [int(each) for each in found if isinstance(each, str) and each.isdecimal()]
 
 
 def _note_zeros(run: ForeignRun, dump: RolloutDump) -> None:
@@ -270,7 +263,7 @@ def _note_zeros(run: ForeignRun, dump: RolloutDump) -> None:
 
 def _claim(run: ForeignRun, dump: RolloutDump, attempts: int) -> None:
     place = dump.source.name
-    scope = "true" if dump.evaluation else of_rollout(dump.number)
+    scope = "true" if dump.evaluation else figures.sampled_for(dump.number)
     what = f"{'eval' if dump.evaluation else 'rollout'} {dump.number}"
     run.claim(f"{what} attempts", attempts, figures.of_attempts("count(*)", scope), place)
     statuses = Counter(row.need_text("status") for row in dump.samples)
@@ -281,18 +274,11 @@ def _claim(run: ForeignRun, dump: RolloutDump, attempts: int) -> None:
                     "count(*)", f"{scope} AND foreign_status = {figures.quoted(status)}"
                 )
                 run.claim(f"{what} {status}", count, query, place)
-    counts = [_sampled([row]) for row in dump.samples]
-    tokens = None if None in counts else sum(each or 0 for each in counts)
+    tokens = sum_of_all(_sampled([row]) for row in dump.samples)
     query = figures.of_attempts("sum(completion_tokens)::BIGINT", scope)
     run.claim(f"{what} sampled tokens", tokens, query, place)
 
 
-def of_rollout(number: int) -> str:
-    """The attempts of one rollout, as a condition."""
-    return f"group_id IN (SELECT group_id FROM opened_groups WHERE target_step = {number})"
-
-
 def _digest(prompt: Any) -> str:
     """Of a prompt: a text, or a list of messages."""
-    text = prompt if isinstance(prompt, str) else repr(prompt)
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return digest_of(prompt if isinstance(prompt, str) else repr(prompt))

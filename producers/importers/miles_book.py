@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,12 +14,11 @@ from producers.importers.miles_dashboard import phases, stream
 from producers.importers.miles_dump import Trained
 from producers.importers.miles_steps import TimedStep, timed_steps
 from producers.importers.run import ForeignRun
-from producers.importers.slime import of_step, phases_of
+from producers.importers.slime import phases_of
 from producers.importers.slime_lines import Numbers, read_lines
 from producers.importers.source import Json, SourceFile
-from producers.importers.times import UNKNOWN, Clock
+from producers.importers.times import UNKNOWN, epoch
 
-_CLOCK = Clock(None)
 _ENGINE = {
     "num_running_reqs": "running",
     "num_queue_reqs": "queued",
@@ -75,7 +75,7 @@ def _add_timed(
         told, where = numbers.get(number, ({}, ""))
         run.fact(
             "step_completed",
-            _CLOCK.epoch(step.row, "t1"),
+            epoch(step.row, "t1"),
             step.row.ref,
             step=number,
             batch_id=None,
@@ -85,7 +85,7 @@ def _add_timed(
             **_work(told, consumed.get(number)),
         )
         actor = told.get("perf/actor_train_time")
-        query = of_step(number, "forward_backward_s")
+        query = figures.of_step(number, "forward_backward_s")
         if actor is not None:
             run.claim(f"rollout {number} actor_train_time", actor, query, where, places=1)
 
@@ -109,7 +109,7 @@ def _add_printed(
             **_work(told, consumed.get(number)),
         )
         halves = "metrics['perf/train_wait_time'] + metrics['perf/train_time']"
-        run.claim(f"rollout {number} step_time", wall_s, of_step(number, halves), where)
+        run.claim(f"rollout {number} step_time", wall_s, figures.of_step(number, halves), where)
 
 
 def _work(told: Numbers, trained: Trained | None) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _numbers(
         before, _ = found.get(number, ({}, ""))
         found[number] = (before | told, where)
 
-    for file in sorted(logs):
+    for file in logs:
         source = SourceFile.read(file, root)
         lines = read_lines(source)
         for note in lines.notes:
@@ -143,13 +143,8 @@ def _numbers(
             add(each.number, each.numbers, source.ref(each.pointer))
     for row in stream(board, "metrics", root) if board else ():
         step = row.integer("step")
-        told = {
-            name: float(part.value)
-            for name, part in row.members("metrics").items()
-            if type(part.value) in (int, float)
-        }
         if step is not None:
-            add(step, told, row.ref)
+            add(step, row.member("metrics").numbers(), row.ref)
     return found
 
 
@@ -158,10 +153,9 @@ def _claim_consumed(run: ForeignRun, number: int, told: Trained) -> None:
     place = f"train_data/{number}_*.pt"
     raw = told.raw_rewards
     mean = sum(raw) / len(raw) if raw else None
-    indices = f"group_id IN (SELECT group_id FROM opened_groups WHERE target_step = {number})"
-    query = figures.of_attempts("avg(reward)", indices)
+    query = figures.of_attempts("avg(reward)", figures.sampled_for(number))
     run.claim(f"rollout {number} mean raw_reward", mean, query, place)
-    query = of_step(number, "trajectories")
+    query = figures.of_step(number, "trajectories")
     run.claim(f"rollout {number} samples trained on", len(told.samples), query, place)
 
 
@@ -178,7 +172,7 @@ def add_engines(run: ForeignRun, board: Path, root: Path) -> None:
         per_node = set(nodes.values())
         run.fact(
             "resources_declared",
-            _CLOCK.epoch(row, "ts"),
+            epoch(row, "ts"),
             row.ref,
             [row.pointer],
             engines=len(engines),
@@ -194,9 +188,9 @@ def add_engines(run: ForeignRun, board: Path, root: Path) -> None:
         for row in rows:
             name = _ENGINE[_metric(row)]
             value = row.number("value")
-            if value is not None:
+            if value is not None and math.isfinite(value):
                 told[name] = value if name == "generation_tokens_per_s" else int(value)
-        moment = _CLOCK.epoch(rows[0], "ts")
+        moment = epoch(rows[0], "ts")
         run.fact("engine_sampled", moment, rows[0].ref, [repr(at)], engine=engine, **told)
 
 

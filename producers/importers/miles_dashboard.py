@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from producers.importers.source import Json, SourceFile
+from producers.importers.times import epoch
 
 _OPEN = -1.0
 
@@ -132,4 +133,5 @@ def _seconds(row: Json, name: str) -> float:
     seconds = row.number(name)
     if seconds is None:
         raise row.at(name).wrong("seconds since the epoch")
+    epoch(row, name)  # refuses what is no time
     return seconds

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from producers.importers.miles_pickle import Tensor, load
-from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.source import BadImport, Json, SourceFile, name_below
 
 _ROLLOUT = re.compile(r"(?:.*_)??(eval_)?(\d+)\.pt")
 _TRAIN = re.compile(r"(\d+)_(\d+)\.pt")
@@ -116,7 +116,7 @@ def _rank_of(file: Path) -> tuple[int, int, str]:
 
 def _top(file: Path, root: Path) -> Json:
     """A dump's content, with its place."""
-    name = file.relative_to(root).as_posix() if file != root else file.name
+    name = name_below(file, root)
     digest = hashlib.sha256()
     try:
         with file.open("rb") as content:

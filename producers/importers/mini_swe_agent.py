@@ -11,7 +11,6 @@ its own, which the next one replaces. Read from mini-swe-agent 2.4.6 and 183 rea
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +28,7 @@ from producers.importers.harness_reports import (
 from producers.importers.mini_swe_claims import claim, declare
 from producers.importers.mini_swe_messages import Trajectory, add_attempt
 from producers.importers.run import Attempt, ForeignRun, Group
-from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.source import BadImport, Json, SourceFile, digest_of
 from producers.importers.times import UNKNOWN
 
 FORM = "mini-swe-agent"
@@ -128,7 +127,7 @@ def _policy(folder: _Folder) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return digest_of(json.dumps(value, sort_keys=True))
 
 
 def _run(folders: list[_Folder]) -> ForeignRun:

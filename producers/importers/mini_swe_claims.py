@@ -10,6 +10,7 @@ from producers.importers.exit_statuses import ENDED, ExitStatuses
 from producers.importers.harness_reports import HarnessReport
 from producers.importers.mini_swe_messages import Trajectory
 from producers.importers.run import ForeignRun
+from producers.importers.sums import sum_of_all
 
 
 def declare(run: ForeignRun, trajectories: Sequence[Trajectory]) -> None:
@@ -67,8 +68,8 @@ def claim(
 
 def _claim_report(run: ForeignRun, report: HarnessReport) -> None:
     report.claim(run, _REPORTED)
-    told = [report.row.integer(f"{name}_instances") for name in ("unresolved", "empty_patch")]
-    total = None if None in told else sum(each or 0 for each in told)
+    names = ("unresolved_instances", "empty_patch_instances")
+    total = sum_of_all(report.row.integer(name) for name in names)
     run.claim("unresolved, and empty patches", total, figures.FAILED, report.row.place)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from ledger.facts.lists import EngineStage, Stage, StopReason
 from producers.importers.run import Attempt
 from producers.importers.source import Json, SourceFile
-from producers.importers.times import UNKNOWN, Clock, Moment, seconds
+from producers.importers.times import UNKNOWN, Moment, epoch, seconds
 
 
 @dataclass(slots=True)
@@ -145,7 +145,6 @@ class _Reader:
     def __init__(self, attempt: Attempt, trajectory: Trajectory) -> None:
         self._attempt = attempt
         self._trajectory = trajectory
-        self._clock = Clock(None)
         self._before = UNKNOWN
         self._waiting: list[tuple[str | None, Json]] = []
         """Commands of the last turn without a result yet, with their ids."""
@@ -259,4 +258,4 @@ class _Reader:
             )
 
     def _time(self, message: Json) -> Moment:
-        return self._clock.epoch(message.member("extra"), "timestamp")
+        return epoch(message.member("extra"), "timestamp")

@@ -22,11 +22,12 @@ from ledger.facts.lists import Phase, RunKind, StopReason
 from producers.importers import Options, configuration_of, figures
 from producers.importers.prime_rl_trace import Policy, add_trace
 from producers.importers.run import ForeignRun
-from producers.importers.source import BadImport, Json, SourceFile
-from producers.importers.times import UNKNOWN, Clock
+from producers.importers.source import BadImport, Json, SourceFile, listed, name_below
+from producers.importers.steps import end_to_end
+from producers.importers.sums import sum_of_all
+from producers.importers.times import UNKNOWN, epoch
 
 FORM = "prime-rl"
-_CLOCK = Clock(None)
 _STEP_S = "time/step"
 
 
@@ -50,26 +51,21 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     if not files and not metrics:
         raise BadImport(f"{path.name} must hold traces.jsonl or metrics.jsonl, got neither")
     episodes = [episode for file in taken for episode in _episodes(file, root)]
-    runs: dict[tuple[str, ...], ForeignRun] = {}
+    by_run: dict[tuple[str, ...], list[_Episode]] = {}
     for episode in episodes:
-        key = _run_key(episode, root)
-        if key not in runs:
-            runs[key] = _run(key, episode, path)
-        _add(runs[key], episode)
-    for run in runs.values():
-        of_run = [each for each in episodes if runs[_run_key(each, root)] is run]
-        _claim(run, [each.row for each in of_run])
-    trainings = [run for run in runs.values() if run.kind is RunKind.TRAIN]
+        by_run.setdefault(_run_key(episode, root), []).append(episode)
+    runs = [_run(key, found, path) for key, found in by_run.items()]
+    trainings = [run for run in runs if run.kind is RunKind.TRAIN]
     if metrics:
         run = trainings[0] if trainings else _bare_run(path, root, metrics[0])
         for file in metrics:
             _add_steps(run, SourceFile.read(file, root))
-        if run not in runs.values():
-            runs["metrics", path.name] = run
+        if run not in runs:
+            runs.append(run)
     for file in files:
         if file not in taken and trainings:
             _note_effective(trainings[0], file, root, episodes)
-    return list(runs.values())
+    return runs
 
 
 def _is_effective(file: Path, files: Sequence[Path]) -> bool:
@@ -82,7 +78,7 @@ def _episodes(file: Path, root: Path) -> list[_Episode]:
     """The lines of a file. Its folders tell step and purpose where the episode doesn't."""
     parts = file.relative_to(root).parts if file != root else ()
     steps = [part.removeprefix("step_") for part in parts if part.startswith("step_")]
-    step = int(steps[0]) if steps and steps[0].isdigit() else None
+    step = int(steps[0]) if steps and steps[0].isdecimal() else None
     found: list[_Episode] = []
     for row in SourceFile.read(file, root).json_lines():
         if not isinstance(row.value, dict) or "traces" not in row.value:
@@ -108,7 +104,16 @@ def _run_key(episode: _Episode, root: Path) -> tuple[str, ...]:
     return "train", run_id or root.name
 
 
-def _run(key: tuple[str, ...], episode: _Episode, path: Path) -> ForeignRun:
+def _run(key: tuple[str, ...], episodes: Sequence[_Episode], path: Path) -> ForeignRun:
+    """The run of the episodes that share a key; the first tells what it was configured with."""
+    run = _declared(key, episodes[0], path)
+    for episode in episodes:
+        _add(run, episode)
+    _claim(run, [episode.row for episode in episodes])
+    return run
+
+
+def _declared(key: tuple[str, ...], episode: _Episode, path: Path) -> ForeignRun:
     kind = RunKind.EVAL if episode.evaluation else RunKind.TRAIN
     named = episode.row.member("run").text("name") or path.name
     name = named if episode.step is None or kind is RunKind.TRAIN else f"{named} {episode.step}"
@@ -198,8 +203,7 @@ def _claim(run: ForeignRun, rows: Sequence[Json]) -> None:
     run.claim("attempts", len(traces) + sum(not _trainable(row) for row in rows),
               figures.ALL_ATTEMPTS, place)  # fmt: skip
     run.claim("attempts that an error ended", failed, errors, place)
-    told = [trace.integer("num_output_tokens") for trace in traces]
-    tokens = None if None in told else sum(each or 0 for each in told)
+    tokens = sum_of_all(trace.integer("num_output_tokens") for trace in traces)
     run.claim("num_output_tokens", tokens, figures.COMPLETION_TOKENS, place)
     calls = [call for trace in traces for call in trace.items("calls")]
     answered = sum(not call.has("error") for call in calls)
@@ -210,11 +214,10 @@ def _note_effective(run: ForeignRun, file: Path, root: Path, episodes: Sequence[
     """What was trained on has to be among what was sampled; what isn't is named."""
     known = {episode.row.text("id") for episode in episodes}
     trained = [episode.row.text("id") for episode in _episodes(file, root)]
-    place = file.relative_to(root).as_posix()
+    place = name_below(file, root)
     run.note(f"{place}: {len(trained)} episodes were trained on")
     if lost := [str(each) for each in trained if each not in known]:
-        more = f" and {len(lost) - 20} more" if len(lost) > 20 else ""
-        run.note(f"{place}: in no `all`: {', '.join(lost[:20])}{more}")
+        run.note(f"{place}: in no `all`: {listed(lost)}")
 
 
 def _add_steps(run: ForeignRun, source: SourceFile) -> None:
@@ -225,11 +228,8 @@ def _add_steps(run: ForeignRun, source: SourceFile) -> None:
         step = row.integer("step")
         if step is None:
             raise row.at("step").wrong("given, as prime-rl's monitor writes it")
-        told = {
-            name: float(value)
-            for name, value in row.object().items()
-            if type(value) in (int, float) and name != "step"
-        }
+        told = row.numbers()
+        del told["step"]
         rows.setdefault(step, {}).update(told)
         last[step] = row
     for step, told in sorted(rows.items()):
@@ -237,7 +237,7 @@ def _add_steps(run: ForeignRun, source: SourceFile) -> None:
             continue
         run.fact(
             "step_completed",
-            _CLOCK.epoch(last[step], "time").derived(),
+            epoch(last[step], "time").derived(),
             last[step].ref,
             [source.name],
             step=step,
@@ -252,14 +252,10 @@ def _add_steps(run: ForeignRun, source: SourceFile) -> None:
 
 def _phases(told: dict[str, float]) -> list[PhaseSpan]:
     """Those that prime-rl's trainer names, end to end in the order in which it runs them."""
-    at_s, found = 0.0, list[PhaseSpan]()
-    for phase, name in (
+    order = (
         (Phase.PUBLISHING, "time/broadcast_weights"),
         (Phase.WAITING, "time/wait_for_batch"),
         (Phase.FORWARD_BACKWARD, "time/forward_backward"),
         (Phase.CHECKPOINT, "time/save_ckpt"),
-    ):
-        if seconds := told.get(name):
-            found.append(PhaseSpan(phase, at_s, seconds))
-            at_s += seconds
-    return found
+    )
+    return end_to_end((phase, told.get(name, 0.0)) for phase, name in order)

@@ -13,10 +13,9 @@ from ledger.facts import VersionSpan
 from ledger.facts.lists import EngineStage, Stage, StopReason
 from producers.importers.run import Attempt
 from producers.importers.source import Json
-from producers.importers.times import UNKNOWN, Clock, Moment, seconds
+from producers.importers.times import UNKNOWN, Moment, epoch, seconds
 
 FORM = "verifiers"
-_CLOCK = Clock(None)
 _STOPPED = {
     "max_turns": StopReason.TURN_CAP,
     "max_input_tokens": StopReason.CONTEXT_CAP,
@@ -223,7 +222,7 @@ def _finish(attempt: Attempt, trace: Json, timing: Json) -> None:
 
 def _at(row: Json, name: str) -> Moment:
     """A time; verifiers writes 0 for one that never came."""
-    return UNKNOWN if not row.number(name) else _CLOCK.epoch(row, name)
+    return UNKNOWN if not row.number(name) else epoch(row, name)
 
 
 def _span(row: Json) -> float | None:

@@ -10,7 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from ledger.facts.lists import RunKind, StopReason
 from ledger.wire.encoder import Draft
 from ledger.wire.schema import optional
 from producers.importers.claims import Claim
-from producers.importers.source import BadImport
+from producers.importers.source import BadImport, digest_of
 from producers.importers.times import UNKNOWN, Moment, earliest
 
 _IDS = uuid.UUID("3f0c6a57-7a52-5c64-9a0f-2b6a0f3f8f11")
@@ -144,7 +143,7 @@ class ForeignRun:
             "name": self.name,
             "tasks": len(tasks) if tasks else None,
             "attempts_per_task": equal,
-            "subset_sha256": hashlib.sha256("\n".join(sorted(tasks)).encode()).hexdigest(),
+            "subset_sha256": digest_of("\n".join(sorted(tasks))),
         }
         began = earliest([attempt.began for attempt in self.attempts])
         at = self._declared_at if self._declared_at.at is not None else began
@@ -268,7 +267,7 @@ def _fitting(name: str, fields: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and field in _excerpts(name):
             value = Excerpt.of(value)
         elif type(value) is str and field != "configuration" and len(value) > MAX_WORD:
-            digest = hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()
+            digest = digest_of(value)
             value = f"{value[:MAX_WORD]}... ({len(value)} characters, sha256:{digest})"
         fitting[field] = value
     return fitting

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from typing import Any, cast
+
+from producers.importers.source import digest_of
 
 SECRET = re.compile(r"key|token(?!s)|secret|passw|credential|auth|cookie", re.IGNORECASE)
 """Names whose text values are left out."""
@@ -35,9 +36,8 @@ def _scrubbed(name: str, value: Any) -> Any:
         return value if len(value) <= MAX_TEXT else _digest(value)
     if isinstance(value, float) and value - value != 0:  # nan and infinity are no JSON
         return str(value)
-    return value
+    return value if isinstance(value, int | float | None) else str(value)  # YAML has dates
 
 
 def _digest(text: str) -> dict[str, Any]:
-    digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-    return {"size": len(text), "sha256": digest}
+    return {"size": len(text), "sha256": digest_of(text)}

@@ -22,10 +22,11 @@ from producers.importers import Options, figures
 from producers.importers.run import ForeignRun
 from producers.importers.slime_lines import ConsoleLines, Numbers, RolloutLines, read_lines
 from producers.importers.source import BadImport, SourceFile
+from producers.importers.steps import SUFFIXES, console_files, end_to_end
+from producers.importers.sums import sum_of_all
 from producers.importers.times import UNKNOWN
 
 FORM = "slime"
-SUFFIXES = (".log", ".txt", ".out")
 _OUTSIDE = (
     (Phase.PUBLISHING, ("perf/update_weights_time",)),
     (Phase.ENGINE_SWITCH, ("perf/sleep_time", "perf/wake_up_time")),
@@ -43,7 +44,7 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     """One training run: the console output at `path`, or in a folder's .log, .txt and .out files.
     Raises BadImport."""
     options.taken()
-    sources = console_files(path)
+    sources = _sources(path)
     lines = [read_lines(source) for source in sources]
     if not any(lines):
         raise BadImport(f"{path.name} must have lines such as `perf 1: {{...}}`, got none")
@@ -55,11 +56,11 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     return [run]
 
 
-def console_files(path: Path) -> list[SourceFile]:
+def _sources(path: Path) -> list[SourceFile]:
     """The console output at a path. Raises BadImport where there is none."""
     if path.is_file():
         return [SourceFile.read(path, path)]
-    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    files = console_files(path)
     if not files:
         raise BadImport(
             f"{path.name} must hold console output ({', '.join(SUFFIXES)}), got none such file"
@@ -108,12 +109,7 @@ def phases_of(numbers: Mapping[str, float]) -> list[PhaseSpan]:
     wait_s = numbers.get("perf/train_wait_time", 0.0)
     rest_s = wait_s - sum(seconds for _, seconds in outside)
     waiting = (Phase.WAITING, rest_s if rest_s >= 0 else wait_s)
-    at_s, phases = 0.0, list[PhaseSpan]()
-    for phase, seconds in (waiting, *outside, *_spent(_INSIDE, numbers)):
-        if seconds:
-            phases.append(PhaseSpan(phase, at_s, seconds))
-            at_s += seconds
-    return phases
+    return end_to_end([waiting, *outside, *_spent(_INSIDE, numbers)])
 
 
 def _spent(
@@ -126,8 +122,7 @@ def _wall_s(numbers: Numbers) -> float | None:
     """Seconds of the step: as printed, or of its two halves. Null where neither is told."""
     if (told := numbers.get("perf/step_time")) is not None:
         return told
-    halves = [numbers.get("perf/train_wait_time"), numbers.get("perf/train_time")]
-    return None if None in halves else sum(each or 0.0 for each in halves)
+    return sum_of_all([numbers.get("perf/train_wait_time"), numbers.get("perf/train_time")])
 
 
 def _claim(run: ForeignRun, rollout: RolloutLines, source: SourceFile) -> None:
@@ -144,11 +139,6 @@ def _claim(run: ForeignRun, rollout: RolloutLines, source: SourceFile) -> None:
         told = rollout.numbers.get(f"perf/{name}")
         known = "perf/train_wait_time" in rollout.numbers and "perf/train_time" in rollout.numbers
         if known or wait not in expression:
-            query = of_step(rollout.number, expression)
+            query = figures.of_step(rollout.number, expression)
             place = f"{source.name}#{rollout.pointer}"
             run.claim(f"rollout {rollout.number} {what}", told, query, place)
-
-
-def of_step(number: int, expression: str) -> str:
-    """A query for one value of one step."""
-    return figures.of_facts("steps", expression, f"step = {number}")

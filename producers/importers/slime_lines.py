@@ -14,7 +14,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from producers.importers.source import BadImport, SourceFile
+from producers.importers.source import BadImport, SourceFile, shown
 
 _LINE = re.compile(r"(?<![\w/])(perf|rollout|step|eval) (\d+): (\{.*)$")
 Numbers = dict[str, float]
@@ -54,7 +54,7 @@ def read_lines(source: SourceFile) -> ConsoleLines:
     """Every metric line of a console's output; other lines are passed over. Raises BadImport for
     one that is cut off."""
     found = ConsoleLines()
-    for line_no, line in enumerate(source.text.splitlines(), 1):
+    for line_no, line in source.lines():
         match = _LINE.search(line)
         if match is None:
             continue
@@ -84,8 +84,7 @@ def numbers_of(text: str, place: str) -> Numbers:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     if not isinstance(tree, ast.Dict):
-        shown = text if len(text) <= 60 else f"{text[:60]}..."
-        raise BadImport(f"{place} must hold one whole dict, got {shown}")
+        raise BadImport(f"{place} must hold one whole dict, got {shown(text)}")
     found: Numbers = {}
     for key, value in zip(tree.keys, tree.values, strict=True):
         number = _number(value)

@@ -6,17 +6,21 @@ BadImport with value, rule and place; never another exception.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
 MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
+MAX_LISTED = 20
+"""Names that a note gives one by one."""
 
 
 class BadImport(ValueError):
@@ -37,7 +41,7 @@ class SourceFile:
     @classmethod
     def read(cls, path: Path, root: Path) -> Self:
         """Raises BadImport for what can't be read as UTF-8."""
-        name = path.relative_to(root).as_posix() if path != root else path.name
+        name = name_below(path, root)
         try:
             content = path.read_bytes()
             text = content.decode("utf-8-sig")
@@ -58,9 +62,24 @@ class SourceFile:
         except (ValueError, RecursionError) as error:
             raise BadImport(f"{self.name} must be JSON: {error}") from None
 
+    def yaml(self) -> Any:
+        """The file as YAML, read without running anything. Raises BadImport."""
+        import yaml
+
+        try:
+            return yaml.safe_load(self.text)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # 2024-13-45 is a ValueError
+            raise BadImport(f"{self.name} must be YAML: {error}") from None
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """(number from 1, line). Only \\n, \\r and both end one: a JSON text may hold every other
+        character that Python would break a line at."""
+        for number, line in enumerate(io.StringIO(self.text, newline=None), 1):
+            yield number, line.removesuffix("\n")
+
     def json_lines(self) -> Iterator[Json]:
         """Each line that isn't empty as JSON; its pointer is the line's number from 1."""
-        for number, line in enumerate(self.text.splitlines(), 1):
+        for number, line in self.lines():
             if line.strip():
                 try:
                     yield Json(_parsed(line), self, f"/{number}")
@@ -137,10 +156,28 @@ class Json:
         found.object()
         return found
 
+    def has_array(self, name: str) -> bool:
+        """Whether this is an object with an array of that name."""
+        return isinstance(self.value, dict) and isinstance(self.object().get(name), list)
+
+    def entries(self) -> dict[str, Json]:
+        """The members of this value, an object."""
+        return {key: self.at(key) for key in self.object()}
+
     def members(self, name: str) -> dict[str, Json]:
         """The members of an object; none where it is missing."""
-        inside = self.member(name)
-        return {key: inside.at(key) for key in inside.object()}
+        return self.member(name).entries()
+
+    def numbers(self, *, flags: bool = False) -> dict[str, float]:
+        """The members of this value that are numbers, or with `flags` true and false as well; one
+        that fits in no double is left out."""
+        kinds = (int, float, bool) if flags else (int, float)
+        found: dict[str, float] = {}
+        for name, value in self.object().items():
+            if type(value) in kinds:
+                with contextlib.suppress(OverflowError):
+                    found[name] = float(value)
+        return found
 
     def items(self, name: str) -> list[Json]:
         """The items of an array; none where it is missing."""
@@ -189,10 +226,15 @@ class Json:
 
     def wrong(self, rule: str) -> BadImport:
         """The error for a value that isn't as it must be."""
-        shown = json.dumps(self.value, ensure_ascii=False, default=str)
-        if len(shown) > MAX_SHOWN:
-            shown = shown[:MAX_SHOWN] + "..."
-        return BadImport(f"{self.place} must be {rule}, got {shown}")
+        try:
+            text = json.dumps(self.value, ensure_ascii=False, default=str)
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ):  # rings, odd names
+            text = repr(self.value)
+        return BadImport(f"{self.place} must be {rule}, got {shown(text)}")
 
     def _of(self, kind: type, rule: str) -> Any:
         if not isinstance(self.value, kind):
@@ -205,8 +247,22 @@ class Json:
         return value
 
 
-def need_folder(path: Path, what: str) -> Path:
-    """`path`, if it is a folder. Raises BadImport."""
-    if not path.is_dir():
-        raise BadImport(f"{what} must be a folder, got the file {path.name}")
-    return path
+def name_below(path: Path, root: Path) -> str:
+    """How a file is called: its path below what is imported."""
+    return path.relative_to(root).as_posix() if path != root else path.name
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of a text, hex; a character that UTF-8 can't carry counts as its escape."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def shown(text: str) -> str:
+    """The beginning of a text, for an error."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a note; of many, the first and how many more."""
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -24,9 +24,10 @@ from producers.importers import Options, configuration_of, figures
 from producers.importers.harness_reports import (
     VERIFIER,
     HarnessReport,
+    Tests,
     looks_like_report,
     read_tests,
-    resolved_below,
+    reports_below,
 )
 from producers.importers.run import Attempt, ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile
@@ -72,7 +73,7 @@ def _setup(given: dict[str, str]) -> _Setup:
             setup.instances = source.text.split()
         setup.size = len(setup.instances)
     if (size := given.get("dataset_size")) is not None:
-        if not size.isdigit():
+        if not size.isdecimal():
             raise BadImport(f"--set dataset_size must be a whole number, got {size!r}")
         setup.size = int(size)
     return setup
@@ -134,8 +135,7 @@ _SHARE = """SELECT 100.0 * (
 
 
 def _is_submission(row: Json) -> bool:
-    value: Any = row.value
-    return isinstance(value, dict) and isinstance(value.get("resolved"), list)
+    return row.has_array("resolved")
 
 
 def _of_submission(row: Json, path: Path, setup: _Setup) -> ForeignRun:
@@ -184,13 +184,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
     file = folder / "metadata.yaml"
     if not file.exists():
         return {}
-    import yaml
-
     source = SourceFile.read(file, folder)
-    try:
-        value: Any = yaml.safe_load(source.text)
-    except yaml.YAMLError as error:
-        raise BadImport(f"{source.name} must be YAML: {error}") from None
+    value = source.yaml()
     tags = Json(value if isinstance(value, dict) else {}, source).at("tags").value
     tags = tags if isinstance(tags, dict) else {}
     model = tags.get("model")
@@ -202,19 +197,18 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 def _of_logs(path: Path, root: Path) -> ForeignRun:
     """A folder of the harness's logs without a run report."""
-    reports = resolved_below(path, root)
+    reports = reports_below(path, root)
     if not reports:
         raise BadImport(
             f"{path.name} must have a run report, a results.json, report.json files or a"
             " leaderboards.json below it, got none"
         )
-    tests = read_tests(path, root)
     digests = sorted({each.source.sha256 for each in reports.values()})
     first = next(iter(reports.values()))
     run = ForeignRun(FORM, digests, kind=RunKind.EVAL, name=path.name, ref=first.ref)
     for instance_id, report in sorted(reports.items()):
         attempt = _attempt(run, instance_id, report.ref)
-        resolved, known = report.flag("resolved"), tests.get(instance_id)
+        resolved, known = report.flag("resolved"), Tests.of(report)
         attempt.fact(
             "reward_assigned", UNKNOWN, report.ref, verifier=VERIFIER,
             value=None if resolved is None else float(resolved),

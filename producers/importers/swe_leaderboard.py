@@ -6,8 +6,6 @@ both are shown, and the difference is a finding: some published figures are wron
 
 from __future__ import annotations
 
-from typing import Any
-
 from ledger.facts.lists import RunKind, StopReason
 from producers.importers import configuration_of, figures
 from producers.importers.run import ForeignRun
@@ -19,8 +17,7 @@ _PERCENT = figures.of_outcomes("100.0 * count(*) FILTER (passed) / count(*)")
 
 def looks_like_leaderboard(row: Json) -> bool:
     """Whether a file is the leaderboard's."""
-    value: Any = row.value
-    return isinstance(value, dict) and isinstance(value.get("leaderboards"), list)
+    return row.has_array("leaderboards")
 
 
 def read_leaderboard(row: Json) -> list[ForeignRun]:

@@ -10,7 +10,6 @@ no times.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +18,11 @@ from ledger.facts.lists import RunKind, Stage, StopReason
 from producers.importers import Options, configuration_of, figures
 from producers.importers.run import Attempt, ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.sums import sum_of_all, sum_of_known
 from producers.importers.times import UNKNOWN, Clock, Moment, seconds
 
 FORM = "terminal-bench"
 VERIFIER = "terminal-bench"
-FINE = ("unset", "none")
-"""Failure modes of trials that met no failure."""
 _ENDED = {
     "unset": (StopReason.SUBMITTED, None),
     "none": (StopReason.SUBMITTED, None),
@@ -184,10 +182,9 @@ def _claim(run: ForeignRun, results: Sequence[_Results], clock: Clock) -> None:
     for mode, count in Counter(each.text("failure_mode") or "unset" for each in rows).items():
         run.claim(f"failure_mode {mode}", count, figures.with_status(mode), place)
     for name, column in (("input", "prompt_tokens"), ("output", "completion_tokens")):
-        told = [each.integer(f"total_{name}_tokens") for each in rows]
-        known = [each for each in told if each is not None]
+        told = sum_of_known(each.integer(f"total_{name}_tokens") for each in rows)
         query = figures.of_attempts(f"sum({column})::BIGINT")
-        run.claim(f"{name} tokens", sum(known) if known else None, query, place)
+        run.claim(f"{name} tokens", told, query, place)
     _claim_totals(run, results)
     _claim_times(run, rows, place)
 
@@ -198,16 +195,15 @@ def _claim_totals(run: ForeignRun, results: Sequence[_Results]) -> None:
     rows = [each.row for each in results]
     whole = rows[0] if len(rows) == 1 else None
     for name, query in (("n_resolved", figures.PASSED), ("n_unresolved", _NOT_PASSED)):
-        told = [each.integer(name) for each in rows]
-        total = None if None in told else sum(each or 0 for each in told)
+        total = sum_of_all(each.integer(name) for each in rows)
         run.claim(name, total, query, f"{name} of {len(rows)} files")
-    accuracies = [each.number("accuracy") for each in rows]
+    total = sum_of_all(each.number("accuracy") for each in rows)
     sizes = {len(each.trials) for each in results}
-    mean = None if None in accuracies or len(sizes) > 1 else statistics.fmean(accuracies)  # type: ignore[arg-type]
+    mean = None if total is None or len(sizes) > 1 else total / len(rows)
     run.claim("accuracy (pass@1)", mean, figures.PASS_AT_1, f"accuracy of {len(rows)} files")
     told_k = {} if whole is None else whole.members("pass_at_k")
     most = max((len(group.slots) for group in run.groups.values()), default=0)
-    for k in sorted({int(name) for name in told_k if name.isdigit()} | {2, 4, 5}):
+    for k in sorted({int(name) for name in told_k if name.isdecimal()} | {2, 4, 5}):
         if str(k) in told_k or k <= most:
             told = told_k[str(k)].as_number() if str(k) in told_k else None
             run.claim(f"pass@{k}", told, figures.pass_at_k(k), "pass_at_k")
@@ -225,6 +221,5 @@ def _claim_times(run: ForeignRun, rows: Sequence[Json], place: str) -> None:
     }
     plain = Clock(None)
     for phase, (start, end) in _PHASES.items():
-        spans = [seconds(plain.read(each, start), plain.read(each, end)) for each in rows]
-        known = [each for each in spans if each is not None]
-        run.claim(f"{phase} seconds", sum(known) if known else None, queries[phase], place)
+        told = sum_of_known(seconds(plain.read(row, start), plain.read(row, end)) for row in rows)
+        run.claim(f"{phase} seconds", told, queries[phase], place)

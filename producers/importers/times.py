@@ -66,16 +66,6 @@ class Clock:
         except OverflowError:
             raise row.at(name).wrong("a time in the years 1 to 9999 UTC") from None
 
-    def epoch(self, row: Json, name: str) -> Moment:
-        """A member in seconds since the epoch; unknown where it is missing. Raises BadImport."""
-        seconds = row.number(name)
-        if seconds is None:
-            return UNKNOWN
-        try:
-            return Moment(datetime.fromtimestamp(seconds, UTC), TimeQuality.EXACT)
-        except (ValueError, OverflowError, OSError):
-            raise row.at(name).wrong("seconds since the epoch") from None
-
     def notes(self) -> list[str]:
         """What to tell the user."""
         if not self.unplaced:
@@ -84,6 +74,17 @@ class Clock:
             f"{self.unplaced} times name no zone, so their facts have none:"
             " give the zone of that machine with --timezone"
         ]
+
+
+def epoch(row: Json, name: str) -> Moment:
+    """A member in seconds since the epoch; unknown where it is missing. Raises BadImport."""
+    seconds = row.number(name)
+    if seconds is None:
+        return UNKNOWN
+    try:
+        return Moment(datetime.fromtimestamp(seconds, UTC), TimeQuality.EXACT)
+    except (ValueError, OverflowError, OSError):
+        raise row.at(name).wrong("seconds since the epoch") from None
 
 
 def seconds(start: Moment, end: Moment) -> float | None:

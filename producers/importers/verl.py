@@ -12,7 +12,6 @@ Read from verl 0.9.1's source; the console lines also from public runs.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,8 +22,8 @@ from typing import Any
 from ledger.facts.lists import RunKind, StopReason
 from producers.importers import Options, figures
 from producers.importers.run import ForeignRun
-from producers.importers.slime import SUFFIXES, of_step
-from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.source import BadImport, Json, SourceFile, digest_of, listed
+from producers.importers.steps import SUFFIXES, console_files
 from producers.importers.times import UNKNOWN
 from producers.importers.verl_lines import VerlStep, read_steps
 
@@ -66,10 +65,11 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
 
 def _files(path: Path) -> tuple[list[_Samples], list[SourceFile]]:
     """The samples by step, and the console's output. Raises BadImport where there is neither."""
-    files = [path] if path.is_file() else sorted(path.iterdir())
     root = path if path.is_dir() else path.parent
-    named = [each for each in files if each.suffix == ".jsonl" and each.stem.isdigit()]
-    logs = [each for each in files if each.suffix in SUFFIXES and each.is_file()]
+    files = list(path.iterdir()) if path.is_dir() else [path]
+    named = [each for each in files if each.suffix == ".jsonl" and each.stem.isdecimal()]
+    given = [path] if path.suffix in SUFFIXES else []
+    logs = console_files(path) if path.is_dir() else given
     if not named and not logs:
         raise BadImport(
             f"{path.name} must hold samples such as 10.jsonl or console output"
@@ -100,7 +100,7 @@ def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) ->
         if told is not None and told != samples.step:
             raise row.at("step").wrong(f"{samples.step}, as the file is named")
         prompt = row.need_text("input")
-        task_id = f"input-{_digest(prompt)[:16]}"
+        task_id = f"input-{digest_of(prompt)[:16]}"
         run.task(task_id, row.ref, statement=prompt)
         group = run.group(task_id, [samples.step], target_step=target_step)
         attempt = group.attempt([samples.step, line_no])
@@ -118,8 +118,8 @@ def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) ->
     _note_sizes(run, samples)
     scores = [row.number("score") for row in samples.rows]
     known = [each for each in scores if each is not None]
-    place = f"{samples.source.name}"
-    scope = "true" if target_step is None else _of_step(samples.step)
+    place = samples.source.name
+    scope = "true" if target_step is None else figures.sampled_for(samples.step)
     count = figures.of_attempts("count(*)", scope)
     run.claim(f"step {samples.step} samples", len(samples.rows), count, place)
     mean = math.fsum(known) / len(known) if known else None
@@ -129,18 +129,13 @@ def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) ->
 
 def _components(row: Json) -> dict[str, float]:
     """Numbers beside the score, such as acc: parts of the reward by verl's account."""
-    found: dict[str, float] = {}
-    for name, value in row.object().items():
-        if name in _OWN:
-            continue
-        if isinstance(value, bool | int | float) and abs(value) < 1e300:
-            found[name] = float(value)
-    return found
+    told = row.numbers(flags=True).items()
+    return {name: value for name, value in told if name not in _OWN and math.isfinite(value)}
 
 
 def _note_sizes(run: ForeignRun, samples: _Samples) -> None:
     """A group is guessed from its input, and the guess shows where sizes differ."""
-    sizes = Counter(_digest(row.need_text("input")) for row in samples.rows)
+    sizes = Counter(row.need_text("input") for row in samples.rows)
     if len(found := Counter(sizes.values())) > 1:
         told = ", ".join(f"{count} of {size}" for size, count in sorted(found.items()))
         run.note(
@@ -160,7 +155,6 @@ def _add_steps(run: ForeignRun, steps: Sequence[tuple[VerlStep, SourceFile]]) ->
         seen[step.number] += 1
         if again:
             run.note(f"{source.name}#{step.pointer}: step {step.number} was logged again")
-        tokens = step.numbers.get("perf/total_num_tokens")
         run.fact(
             "step_completed",
             UNKNOWN,
@@ -171,7 +165,7 @@ def _add_steps(run: ForeignRun, steps: Sequence[tuple[VerlStep, SourceFile]]) ->
             wall_s=wall_s,
             phases=step.phases,
             trajectories=step.trajectories,
-            computed_tokens=None if tokens is None else int(tokens),
+            computed_tokens=step.tokens,
             grad_norm=step.numbers.get("actor/grad_norm"),
             metrics=step.numbers,
         )
@@ -198,7 +192,7 @@ def _claim_step(run: ForeignRun, step: VerlStep, place: str) -> None:
     numbers: Mapping[str, float] = step.numbers
 
     def claim(what: str, foreign: float | None, expression: str, **more: Any) -> None:
-        query = of_step(step.number, expression)
+        query = figures.of_step(step.number, expression)
         run.claim(f"step {step.number} {what}", foreign, query, place, **more)
 
     seconds = "metrics['perf/time_per_step']"
@@ -210,11 +204,10 @@ def _claim_step(run: ForeignRun, step: VerlStep, place: str) -> None:
         numbers.get("perf/throughput"),
         f"computed_tokens / {seconds} / {gpus}",
     )
-    means = [numbers.get(f"{part}_length/mean") for part in ("prompt", "response")]
-    mean = None if None in means else sum(each or 0.0 for each in means)
     claim("trajectories", None, "trajectories")
     # The means are of 32-bit floats.
-    claim("mean tokens of a trajectory", mean, "computed_tokens / trajectories", places=3)
+    mean = "computed_tokens / trajectories"
+    claim("mean tokens of a trajectory", step.mean_tokens, mean, places=3)
     inside = "waiting_s + logprobs_s + forward_backward_s + publishing_s"
     if step.step_has_extra:
         inside += " + evaluation_s + checkpoint_s"
@@ -231,23 +224,10 @@ def _claim_scores(
     here = {each.step for each in samples}
     for step, source in {step.number: (step, source) for step, source in steps}.values():
         if step.number in here:
-            query = figures.of_attempts("avg(reward)", _of_step(step.number))
+            query = figures.of_attempts("avg(reward)", figures.sampled_for(step.number))
             told = step.numbers.get("critic/score/mean")
             place = f"{source.name}#{step.pointer}"
             run.claim(f"step {step.number} critic/score/mean", told, query, place)
     if steps and samples and (lonely := here - {step.number for step, _ in steps}):
-        run.note(f"samples of steps {_listed(lonely)} have no step line")
-
-
-def _of_step(step: int) -> str:
-    return f"group_id IN (SELECT group_id FROM opened_groups WHERE target_step = {step})"
-
-
-def _listed(numbers: set[int]) -> str:
-    first = sorted(numbers)[:20]
-    more = len(numbers) - len(first)
-    return ", ".join(map(str, first)) + (f" and {more} more" if more else "")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+        told = listed([str(each) for each in sorted(lonely)])
+        run.note(f"samples of steps {told} have no step line")

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from ledger.facts import PhaseSpan
 from ledger.facts.lists import Phase
-from producers.importers.source import BadImport, SourceFile
+from producers.importers.source import BadImport, SourceFile, shown
+from producers.importers.steps import end_to_end
+from producers.importers.sums import sum_of_all
 
 _LINE = re.compile(r"(?<![\w/])step:(\d+) - (.*)$")
 _PAIR = re.compile(r"([\w./@+-]+):\s*(?:np\.\w+\()?([-+\w.]+)\)?$")
@@ -69,31 +71,36 @@ class VerlStep:
     @property
     def phases(self) -> list[PhaseSpan]:
         """Laid end to end in the order in which verl runs them."""
-        spent = [
-            (phase, sum(self._s(name) or 0.0 for name in names)) for phase, names in _PARTS
-        ] + [(phase, self._s(name) or 0.0) for phase, name in _EXTRA]
-        at_s, phases = 0.0, list[PhaseSpan]()
-        for phase, seconds in spent:
-            if seconds > 0:
-                phases.append(PhaseSpan(phase, at_s, seconds))
-                at_s += seconds
-        return phases
+        parts = [(phase, sum(self._s(name) or 0.0 for name in names)) for phase, names in _PARTS]
+        return end_to_end([*parts, *((phase, self._s(name) or 0.0) for phase, name in _EXTRA)])
 
     @property
     def gpus(self) -> int | None:
         """GPUs, by throughput = tokens / (seconds x GPUs); null where that is no whole number."""
-        tokens = self.numbers.get("perf/total_num_tokens")
         seconds = self.numbers.get("perf/time_per_step")
-        return _whole(tokens, seconds, self.numbers.get("perf/throughput"))
+        return _whole(self._tokens, seconds, self.numbers.get("perf/throughput"))
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of the step's batch; null where they aren't told as a whole number."""
+        return _whole(self._tokens)
+
+    @property
+    def mean_tokens(self) -> float | None:
+        """Tokens of a trajectory, in the mean: of its prompt and its response."""
+        return sum_of_all(
+            self.numbers.get(f"{part}_length/mean") for part in ("prompt", "response")
+        )
 
     @property
     def trajectories(self) -> int | None:
         """Samples, by tokens = samples x (mean prompt + mean response); null where that gives no
         whole number."""
-        means = [self.numbers.get(f"{part}_length/mean") for part in ("prompt", "response")]
-        if None in means:
-            return None
-        return _whole(self.numbers.get("perf/total_num_tokens"), sum(each or 0.0 for each in means))
+        return _whole(self._tokens, self.mean_tokens)
+
+    @property
+    def _tokens(self) -> float | None:
+        return self.numbers.get("perf/total_num_tokens")
 
     def _s(self, name: str) -> float | None:
         return self.numbers.get(f"timing_s/{name}")
@@ -103,7 +110,7 @@ def read_steps(source: SourceFile) -> list[VerlStep]:
     """The step lines of a console's output; other lines are passed over. Raises BadImport for a
     line with a part that is no `key:value`."""
     steps: list[VerlStep] = []
-    for line_no, line in enumerate(source.text.splitlines(), 1):
+    for line_no, line in source.lines():
         if (match := _LINE.search(line)) is not None:
             place = f"{source.name} line {line_no}"
             numbers = _numbers(match[2].strip(), place)
@@ -120,8 +127,8 @@ def _numbers(text: str, place: str) -> dict[str, float]:
                 raise ValueError
             found[pair[1]] = float(pair[2])
         except ValueError:
-            shown = part if len(part) <= 60 else f"{part[:60]}..."
-            raise BadImport(f"{place} must be key:number - key:number, got {shown!r}") from None
+            told = repr(shown(part))
+            raise BadImport(f"{place} must be key:number - key:number, got {told}") from None
     return found
 
 
