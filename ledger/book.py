@@ -82,6 +82,7 @@ VIEWS = (
     "failure_hazard",
     "drop_group_cost",
     "sandbox_uses",
+    "sandbox_times",
     "sandbox_start",
     "sandbox_setup",
     "verify_time",
@@ -149,6 +150,14 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
     # Small checkpoints cost a projection that catches up more than they save.
     connection.execute("SET checkpoint_threshold = '256MB'")
     return connection
+
+
+def positions_in(connection: duckdb.DuckDBPyConnection) -> Positions:
+    """Up to where the book that `connection` sees has read the log; no place where nothing was."""
+    rows = connection.execute(
+        "SELECT log_partition, next_offset FROM positions WHERE topic = 'events'"
+    ).fetchall()
+    return {TopicPartition("events", int(place)): int(offset) for place, offset in rows}
 
 
 def served_at(path: Path) -> Path:
@@ -222,10 +231,7 @@ class Book:
 
     def positions(self) -> Positions:
         """Where to read the log on."""
-        rows = self.connection.execute(
-            "SELECT log_partition, next_offset FROM positions WHERE topic = 'events'"
-        ).fetchall()
-        return {TopicPartition("events", int(place)): int(offset) for place, offset in rows}
+        return positions_in(self.connection)
 
     def set_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Store positions; part of the caller's transaction."""

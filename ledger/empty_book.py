@@ -41,4 +41,5 @@ def copy_to(path: Path, statements: Statements) -> None:
         except FileExistsError:
             pass  # somebody else was first: theirs is the book
         except OSError:  # a file system without hard links
-            file.rename(path)
+            if not path.exists():
+                file.rename(path)

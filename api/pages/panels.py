@@ -21,14 +21,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, JsonValue
 
 from api.pages.figures import FIGURES, Figure, Panel
-from api.server.accounts import RuleSet
+from api.server.accounts import RuleSet, completed
 from api.server.desk import Desk
 from api.server.pages import AsOf
 from api.server.places import show
 from api.server.problems import problems
-from api.server.reading import Reading, Row
+from api.server.reading import Reading
 from ledger.accounts.registry import definition_of, find_account
-from ledger.accounts.reports import EXTENDED
 
 MOST = 5_000
 """Rows of an answer."""
@@ -94,7 +93,7 @@ def _told(
         "sql": sql,
         "rule_set": judged,
         "left_out": len(rows) > MOST,
-        "rows": _extended(reading, figure, rows[:MOST]),
+        "rows": completed(reading, figure.account, rows[:MOST]),
     }
 
 
@@ -130,9 +129,3 @@ def _meaning(figure: Figure) -> dict[str, Any]:
         "window": figure.window or ("" if account is None else account.window),
         "excluded": figure.excluded or ("" if account is None else account.excluded),
     }
-
-
-def _extended(reading: Reading, figure: Figure, rows: list[Row]) -> list[Row]:
-    """Rows with the columns that are computed beside them."""
-    extend = EXTENDED.get(figure.account or "")
-    return rows if extend is None else [{**row, **extend(reading.cursor, row)} for row in rows]

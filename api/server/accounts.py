@@ -10,14 +10,14 @@ Numerators and denominators are columns of the rows.
 from __future__ import annotations
 
 import dataclasses
-from enum import StrEnum
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-import duckdb
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, JsonValue
 
+from api.compare_commands import Compared, compared
 from api.server.desk import Desk, Paged
 from api.server.pages import AsOf, PageModel, total_order
 from api.server.places import show
@@ -25,8 +25,6 @@ from api.server.problems import Problem, problems
 from api.server.reading import Reading, Row
 from api.server.reports import RunId
 from api.server.rows import columns_of
-from ledger.accounts.compare import compare_step_time, compare_throughput
-from ledger.accounts.compare_quality import compare_pass_at_1, read_evaluation
 from ledger.accounts.registry import (
     ACCOUNTS,
     Account,
@@ -34,8 +32,7 @@ from ledger.accounts.registry import (
     definition_of,
     find_account,
 )
-from ledger.accounts.reports import EXTENDED
-from ledger.accounts.sides import find_run, read_step_time, read_throughput
+from ledger.accounts.reports import COMPUTED, extended
 from ledger.book import BookError
 
 RuleSet = Annotated[int | None, Query(ge=0, lt=2**31, description="Rows of one rule set alone.")]
@@ -61,14 +58,6 @@ class AccountPage(PageModel, AccountModel):
         description="What keeps the book from being the whole story; empty: nothing."
     )
     rows: list[dict[str, JsonValue]]
-
-
-class Compared(StrEnum):
-    """What two runs can be compared in."""
-
-    THROUGHPUT = "throughput"
-    STEP_TIME = "step-time"
-    PASS_AT_1 = "pass-at-1"
 
 
 class Comparison(BaseModel):
@@ -108,7 +97,7 @@ def router(desk: Desk) -> APIRouter:
         order = total_order(asked.view, asked.order)
 
         def finish(reading: Reading, page: dict[str, Any]) -> dict[str, Any]:
-            page["rows"] = _extended(reading, asked, page["rows"])
+            page["rows"] = completed(reading, asked.view, page["rows"])
             judged = {row["rule_set"] for row in page["rows"]} if "rule_set" in columns else set()
             page["rule_sets"] = sorted(judged, key=lambda each: (each is None, each or 0))
             page["problems"] = {
@@ -132,7 +121,7 @@ def router(desk: Desk) -> APIRouter:
         or a policy version."""
 
         def look(reading: Reading) -> Any:
-            lines = _compare(reading.cursor, account, a, b, rule_set)
+            lines = _compared(reading, account, a, b, rule_set)
             told = {"position": show(reading.positions), "account": account.value, "a": a, "b": b}
             return told | {"lines": [dataclasses.asdict(line) for line in lines]}
 
@@ -160,24 +149,17 @@ def _model(account: Account) -> AccountModel:
     )
 
 
-def _extended(reading: Reading, account: Account, rows: list[Row]) -> list[Row]:
-    """Rows with the columns that are computed beside them."""
-    extend = EXTENDED.get(account.view)
-    return rows if extend is None else [{**row, **extend(reading.cursor, row)} for row in rows]
+def completed(reading: Reading, view: str | None, rows: list[Row]) -> list[Row]:
+    """Rows of a view with the columns that are computed beside them; null: no view's."""
+    if view is None or view not in COMPUTED:
+        return rows  # a cursor of the past costs all views
+    return extended(reading.cursor, view, rows)
 
 
-def _compare(
-    cursor: duckdb.DuckDBPyConnection, account: Compared, a: str, b: str, rule_set: int | None
-) -> list[Any]:
+def _compared(
+    reading: Reading, account: Compared, a: str, b: str, rule_set: int | None
+) -> Sequence[Any]:
     try:
-        one, other = find_run(cursor, a), find_run(cursor, b)
-        if account is Compared.THROUGHPUT:
-            sides = [read_throughput(cursor, each, rule_set) for each in (one, other)]
-            return list(compare_throughput(*sides[0], *sides[1]).lines)
-        if account is Compared.STEP_TIME:
-            steps = [read_step_time(cursor, each) for each in (one, other)]
-            return list(compare_step_time(*steps[0], *steps[1]).lines)
-        evaluations = [read_evaluation(cursor, each, rule_set) for each in (one, other)]
-        return compare_pass_at_1(*evaluations)
+        return compared(reading.cursor, account, a, b, rule_set)
     except (BookError, ValueError) as error:
         raise Problem(422, "not_comparable", rule=str(error), place="query a, b") from None

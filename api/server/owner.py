@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import duckdb
 
-from api.server.reading import Readings, positions_in
+from api.server.reading import Readings
 from api.server.settings import ServeSettings
 from consumers.insert import Inserted
 from consumers.projector import Projector
-from ledger.book import Book
-from ledger.log import EventLog, LogError, Positions
+from ledger.book import Book, positions_in
+from ledger.log import EventLog, LogError, Positions, reached
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Standing:
     """Where the book stands."""
 
     positions: Positions
-    """What it has read."""
+    """What it has read, or has nothing to read before."""
     ends: Positions
     """Where the log ended when it was last asked."""
     caught_up_at: float
@@ -45,8 +45,7 @@ class Standing:
     @property
     def behind(self) -> int:
         """Records between the book and the log's end."""
-        ends = self.ends.items()
-        return sum(max(0, end - self.positions.get(place, 0)) for place, end in ends)
+        return sum(max(0, end - self.positions[place]) for place, end in self.ends.items())
 
     @property
     def lag_s(self) -> float:
@@ -110,15 +109,17 @@ class Owner:
                 self._ended, self._projector = self._sum(), None
 
     def _watch(self) -> None:
+        starts: Positions = {}
         ends, asked_at, caught_up_at = self.standing.ends, 0.0, time.monotonic()
         while not self._stop.wait(WATCH_S):
             failure, now = self._failure, time.monotonic()
             try:
-                positions = positions_in(self._cursor)
                 if now - asked_at >= ENDS_S:
+                    starts = self.log.start_positions("events")
                     ends, asked_at = self.log.end_positions("events"), now
+                positions = starts | positions_in(self._cursor)
             except (LogError, duckdb.Error) as error:
-                positions, failure = self.standing.positions, failure or str(error)
-            if not failure and all(positions.get(place, 0) >= end for place, end in ends.items()):
+                positions, failure = starts | self.standing.positions, failure or str(error)
+            if not failure and reached(positions, ends):
                 caught_up_at = now
             self.standing = Standing(positions, ends, caught_up_at, failure)

@@ -15,17 +15,10 @@ import duckdb
 
 from api.server.as_of import AsOf
 from api.server.problems import Problem
-from ledger.log import Positions, TopicPartition
+from ledger.book import positions_in
+from ledger.log import Positions
 
 Row = dict[str, Any]
-
-
-def positions_in(cursor: duckdb.DuckDBPyConnection) -> Positions:
-    """Where the book that `cursor` sees has read up to."""
-    rows = cursor.execute(
-        "SELECT log_partition, next_offset FROM positions WHERE topic = 'events'"
-    ).fetchall()
-    return {TopicPartition("events", int(place)): int(offset) for place, offset in rows}
 
 
 class Reading:

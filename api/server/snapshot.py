@@ -22,8 +22,7 @@ from pathlib import Path
 import duckdb
 
 from api.server.places import show
-from api.server.reading import positions_in
-from ledger.book import Book
+from ledger.book import Book, positions_in
 from ledger.log import Positions
 
 REST = 20

@@ -1,4 +1,5 @@
 """What is asked of a book, over the rows of its views: intervals, comparisons, alerts, reports.
 
-Everything but `outcomes.py` and `reports.py`, which run queries, is pure.
+Arithmetic is pure (`intervals.py`, `paired.py`, `compare.py`, `quality.py`). `outcomes.py`,
+`sides.py`, `compare_quality.py`, `alerts.py` and `reports.py` also run the queries that it is over.
 """

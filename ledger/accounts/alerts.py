@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from importlib import resources
 from uuid import UUID
 
 import duckdb
+
+from ledger.book import sql_file
 
 Thresholds = Mapping[str, float | None]
 """Alert -> its threshold, which a value must not be above; null: not watched. `least_attempts` is
@@ -123,7 +124,7 @@ def measures(
     for watch in WATCHES:
         if thresholds.get(watch.name) is None:
             continue
-        query = resources.files("ledger").joinpath(f"alerts/{watch.name}.sql").read_text()
+        query = sql_file(f"alerts/{watch.name}.sql")
         needed = {name: value for name, value in given.items() if f"${name}" in query}
         for run_id, subject, value, out_of in connection.execute(query, needed).fetchall():
             if value is not None:

@@ -6,15 +6,13 @@ costs nothing until an outcome changes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-
-import duckdb
 
 from ledger.accounts.compare import Row
 from ledger.accounts.intervals import RESAMPLES, Interval, Intervals, TaskShare, intervals
 from ledger.accounts.outcomes import (
-    Selection,
-    read_outcomes,
+    TaskOutcome,
     share_at_k,
     share_of,
     unnamed_shares,
@@ -22,9 +20,9 @@ from ledger.accounts.outcomes import (
 )
 
 
-def pass_at_1_intervals(connection: duckdb.DuckDBPyConnection, row: Row) -> dict[str, object]:
-    """Columns to stand beside a row of `pass_at_1`: of its macro and of its weighted figure."""
-    tasks = read_outcomes(connection, _selection(row))
+def pass_at_1_intervals(tasks: Sequence[TaskOutcome], row: Row) -> dict[str, object]:
+    """Columns to stand beside a row of `pass_at_1`, of its tasks: of its macro and of its weighted
+    figure."""
     shares = tuple(share_of(task) for task in tasks) + _unnamed(row)
     found = _kept(shares, None, RESAMPLES)
     weights = weights_of(tasks)
@@ -39,15 +37,11 @@ def pass_at_1_intervals(connection: duckdb.DuckDBPyConnection, row: Row) -> dict
     )
 
 
-def pass_at_k_intervals(connection: duckdb.DuckDBPyConnection, row: Row) -> dict[str, object]:
-    """Columns to stand beside a row of `pass_at_k`: a row for each k is too many to draw for."""
-    tasks = read_outcomes(connection, _selection(row))
+def pass_at_k_intervals(tasks: Sequence[TaskOutcome], row: Row) -> dict[str, object]:
+    """Columns to stand beside a row of `pass_at_k`, of its tasks: a row for each k is too many to
+    draw for."""
     shares = tuple(share_at_k(task, row["k"]) for task in tasks)
     return _ends("clustered", _kept(shares, None, 0).clustered)
-
-
-def _selection(row: Row) -> Selection:
-    return Selection(row["run_id"], row["policy_version"], row["rule_set"])
 
 
 def _unnamed(row: Row) -> tuple[TaskShare, ...]:

@@ -5,20 +5,20 @@ report(connection, find_account("step-time"), run_id=run)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 import duckdb
 
 from ledger.accounts.compare import Row
+from ledger.accounts.outcomes import Selection, TaskOutcome, read_outcomes
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
 
-Extend = Callable[[duckdb.DuckDBPyConnection, Row], dict[str, object]]
-
-EXTENDED: Mapping[str, Extend] = {
+COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
     "pass_at_1": pass_at_1_intervals,
     "pass_at_k": pass_at_k_intervals,
 }
@@ -46,6 +46,24 @@ class Report:
     """(n,) rows of `columns`."""
 
 
+def extended(
+    connection: duckdb.DuckDBPyConnection, view: str, rows: Sequence[Row]
+) -> list[dict[str, Any]]:
+    """Rows of a view with the columns that are computed beside them. Rows of one evaluation, such
+    as one for each k, share one reading of its tasks."""
+    compute = COMPUTED.get(view)
+    if compute is None:
+        return [dict(row) for row in rows]
+    tasks = cache(partial(read_outcomes, connection))
+    return [
+        {
+            **row,
+            **compute(tasks(Selection(row["run_id"], row["policy_version"], row["rule_set"])), row),
+        }
+        for row in rows
+    ]
+
+
 def report(
     connection: duckdb.DuckDBPyConnection,
     account: Account,
@@ -55,9 +73,10 @@ def report(
 ) -> Report:
     """Ask one account. A filter is ignored by an account that doesn't have its column."""
     columns, rows = _rows(connection, account, {"run_id": run_id, "rule_set": rule_set})
-    if (extend := EXTENDED.get(account.view)) and rows:
-        extended = [_extended(connection, extend, columns, row) for row in rows]
-        columns, rows = tuple(extended[0]), [tuple(row.values()) for row in extended]
+    if account.view in COMPUTED and rows:
+        named = [dict(zip(columns, row, strict=True)) for row in rows]
+        whole = extended(connection, account.view, named)
+        columns, rows = tuple(whole[0]), [tuple(row.values()) for row in whole]
     place = columns.index("rule_set") if "rule_set" in columns else None
     found: set[int | None] = set() if place is None else {row[place] for row in rows}
     return Report(
@@ -91,16 +110,6 @@ def _rows(
     )
     columns = tuple(str(column[0]) for column in result.description or ())
     return columns, result.fetchall()
-
-
-def _extended(
-    connection: duckdb.DuckDBPyConnection,
-    extend: Extend,
-    columns: tuple[str, ...],
-    row: tuple[Any, ...],
-) -> dict[str, Any]:
-    named = dict(zip(columns, row, strict=True))
-    return named | extend(connection, named)
 
 
 def _pairs(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:

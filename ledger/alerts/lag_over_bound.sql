@@ -1,15 +1,23 @@
 -- One row per run: attempts that were trained on with a token older than the bound that was set for
 -- their batch, or than $lag_bound where that is given; of all whose lag is known.
-WITH bounds AS (
+WITH configured AS (
+    SELECT
+        run_id,
+        batch_id,
+        -- What is no JSON is a foreign writer's mistake, and says nothing.
+        try_cast(arg_min(cut.configuration, log_offset) AS JSON) AS configuration
+    FROM batch_assembled GROUP BY run_id, batch_id
+),
+bounds AS (
     SELECT
         run_id,
         batch_id,
         coalesce(
             $lag_bound::BIGINT,
-            try_cast(cut.configuration ->> '$.max_staleness' AS BIGINT),
-            CASE WHEN cut.configuration ->> '$.mode' = 'sync' THEN 0 ELSE 2 END
+            try_cast(configuration ->> 'max_staleness' AS BIGINT),
+            CASE WHEN configuration ->> 'mode' = 'sync' THEN 0 ELSE 2 END
         ) AS bound
-    FROM batch_assembled
+    FROM configured
 )
 SELECT
     run_id,

@@ -28,7 +28,7 @@ finished AS (
     FROM trajectory_finished GROUP BY run_id, trajectory_id
 ),
 rewarded AS (
-    SELECT run_id, trajectory_id, arg_max(value, log_offset) AS reward
+    SELECT run_id, trajectory_id, arg_max_null(value, log_offset) AS reward
     FROM reward_assigned GROUP BY run_id, trajectory_id
 ),
 declared AS (

@@ -1,6 +1,5 @@
 -- One row per try at starting a sandbox, setting it up, or verifying an attempt: of which backend,
--- template and vCPUs it was, how long it took, and whether it failed. `sandbox_start`,
--- `sandbox_setup` and `verify_time` are computed from it.
+-- template and vCPUs it was, how long it took, and whether it failed.
 CREATE OR REPLACE VIEW sandbox_uses AS
 WITH vcpus AS (
     -- A sandbox that never came up had as many as its like, if these had all the same.

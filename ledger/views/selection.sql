@@ -25,7 +25,7 @@ turned AS (
     FROM turn_completed GROUP BY run_id, trajectory_id
 ),
 rewarded AS (
-    SELECT run_id, trajectory_id, arg_max(value, log_offset) AS reward
+    SELECT run_id, trajectory_id, arg_max_null(value, log_offset) AS reward
     FROM reward_assigned GROUP BY run_id, trajectory_id
 ),
 declared AS (
@@ -67,7 +67,7 @@ SELECT
     mean_s,
     scored,
     passed,
-    -- Of those with a reward, by the newest one.
+    -- Of those whose newest verdict is a reward.
     passed / nullif(scored, 0) AS pass_rate,
     mean_tokens / any_value(mean_tokens) FILTER (reason = 'taken') OVER one_run
         AS tokens_against_taken,

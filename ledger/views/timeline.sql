@@ -10,9 +10,9 @@ WITH told AS (
     UNION ALL
     SELECT
         run_id, group_id, slot, trajectory_id,
-        occurred_at - to_microseconds((start_s * 1e6)::BIGINT),
+        occurred_at - to_microseconds((coalesce(start_s, 0) * 1e6)::BIGINT),
         'queue', queue_s, 'sandbox slot', try_no, NULL
-    FROM sandbox_started WHERE queue_s > 0 AND start_s BETWEEN 0 AND 31536000
+    FROM sandbox_started WHERE queue_s > 0 AND coalesce(start_s, 0) BETWEEN 0 AND 31536000
     UNION ALL
     SELECT
         run_id, group_id, slot, trajectory_id, occurred_at,
