@@ -25,7 +25,7 @@ from api.server.access import Gate
 from api.server.desk import Desk
 from api.server.operation import Measures, Timed
 from api.server.owner import Owner
-from api.server.problems import MEDIA_TYPE, ProblemModel, add_handlers, problems
+from api.server.problems import ProblemModel, add_handlers, problems
 from api.server.sql import router as sql_router
 from api.server.sql_pool import SqlPool
 from ledger.accounts.alerts import Thresholds
@@ -33,9 +33,9 @@ from ledger.accounts.alerts import Thresholds
 DESCRIPTION = """Reads a Rollbook book while its run goes on.
 
 Every answer says at which position of the log the book was (`position`, and the header
-`Rollbook-Position`). It may be up to a second older than the newest, or ten times what it costs to
-compute; `Age` says how old it is, `Cache-Control: no-cache` asks for a new one. `ETag` changes with
-the position.
+`Rollbook-Position`). It may be up to three seconds older than the newest, or thirty times what it
+costs to compute; `Age` says how old it is, `Cache-Control: no-cache` asks for a new one. `ETag`
+changes with the position.
 `as_of` answers as the book was then. Errors are application/problem+json."""
 
 
@@ -111,6 +111,3 @@ class Bounded:
             return message
 
         await self._app(scope, bounded, send)
-
-
-__all__ = ["MEDIA_TYPE", "make_app"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
+import duckdb
 import typer
 
 from api.options import BookOption, ConfigOption, FormatOption, the_book
@@ -18,8 +19,8 @@ from ledger.accounts.sides import find_run, read_step_time, read_throughput
 from ledger.book import connect
 
 
-class Measure(StrEnum):
-    """What is compared."""
+class Compared(StrEnum):
+    """What two runs can be compared in."""
 
     THROUGHPUT = "throughput"
     STEP_TIME = "step-time"
@@ -35,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def compare(
-    measure: Annotated[Measure, typer.Argument(help="What to compare.")],
+    measure: Annotated[Compared, typer.Argument(help="What to compare.")],
     a: Annotated[str, typer.Argument(help=_SIDE)],
     b: Annotated[str, typer.Argument(help=_SIDE)],
     book: BookOption = None,
@@ -47,21 +48,24 @@ def compare(
 ) -> None:
     """Say what B is beside A: ratios, what they were bought with, every setting that differs."""
     with contextlib.closing(connect(the_book(book, config), read_only=True)) as connection:
-        asked = find_run(connection, a), find_run(connection, b)
-        lines: Sequence[Any]
-        if measure is Measure.PASS_AT_1:
-            lines = compare_pass_at_1(
-                *(read_evaluation(connection, side, rule_set) for side in asked)
-            )
-        elif measure is Measure.THROUGHPUT:
-            (of_a, row_a), (of_b, row_b) = (
-                read_throughput(connection, side, rule_set) for side in asked
-            )
-            lines = compare_throughput(of_a, row_a, of_b, row_b).lines
-        else:
-            (of_a, steps_a), (of_b, steps_b) = (read_step_time(connection, side) for side in asked)
-            lines = compare_step_time(of_a, steps_a, of_b, steps_b).lines
+        lines = compared(connection, measure, a, b, rule_set)
     _print(lines, output)
+
+
+def compared(
+    connection: duckdb.DuckDBPyConnection, measure: Compared, a: str, b: str, rule_set: int | None
+) -> Sequence[Any]:
+    """The lines of a comparison, the verdict last. Raises BookError, ValueError."""
+    asked = find_run(connection, a), find_run(connection, b)
+    if measure is Compared.PASS_AT_1:
+        return compare_pass_at_1(*(read_evaluation(connection, side, rule_set) for side in asked))
+    if measure is Compared.THROUGHPUT:
+        (of_a, row_a), (of_b, row_b) = (
+            read_throughput(connection, side, rule_set) for side in asked
+        )
+        return compare_throughput(of_a, row_a, of_b, row_b).lines
+    (of_a, steps_a), (of_b, steps_b) = (read_step_time(connection, side) for side in asked)
+    return compare_step_time(of_a, steps_a, of_b, steps_b).lines
 
 
 def _print(lines: Sequence[Any], output: Format) -> None:

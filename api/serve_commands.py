@@ -58,7 +58,7 @@ def serve(
     from api.server.serving import Serving
 
     loaded = load(config)
-    settings = chosen(loaded, host=host, port=port, quack_port=None if quack else False)
+    settings = chosen(loaded, host, port, quack=quack)
     if not token and not settings.loopback:
         raise ServeError(
             f"another address than this machine's needs the token, got --no-token (host"
@@ -74,10 +74,11 @@ def serve(
         asyncio.run(serving.run(with_token=token))
 
 
-def chosen(loaded: Settings, **given: Any) -> ServeSettings:
+def chosen(loaded: Settings, host: str | None, port: int | None, *, quack: bool) -> ServeSettings:
     """The settings, with what the command line says over them. Raises ServeError."""
-    over = {name: value for name, value in given.items() if value is not None}
-    if over.get("quack_port") is False:
+    given = {"host": host, "port": port}
+    over: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not quack:
         over["quack_port"] = None
     return ServeSettings.of(loaded.serve | over)
 

@@ -33,7 +33,7 @@ from consumers.batches import digests_of, training_batch
 from ledger.avro import decode
 from ledger.batch_log import records_of
 from ledger.judgement import Peers, load_rules
-from ledger.log import Record, RecordBatch, TopicPartition
+from ledger.log import Positions, Record, RecordBatch, TopicPartition
 from ledger.wire.encoder import FactEncoder, now_us
 
 SETTINGS = AssemblerSettings(groups_per_batch=8, max_staleness=1_000)
@@ -79,16 +79,17 @@ class Desk:
             if not found:
                 return
             cut = cut_of(self.ends, now, state.versions.newest, SETTINGS)
-            low_water = state.low_water.positions(dict(self.ends), state.batches.values())
+            low_water = Positions()
             trained: list[tuple[str, dict[str, Any]]] = []
             if found.batch is not None:
+                low_water = state.low_water.positions(self.ends, state.batches.values())
+                state.forget_batches(low_water)
                 digests = digests_of(found.batch)
                 columns = {
                     each: state.tokens.cached(each) for of in digests.values() for each in of
                 }
                 batch = training_batch(RUN, None, found.batch, columns, 0, SETTINGS)  # type: ignore[arg-type]
                 records_of(batch)
-                state.forget_batches(low_water)
                 self.batches += 1
                 step = {"step": batch.step, "batch_id": batch.batch_id, "wall_s": 1.0}
                 times = {"started_at": now.time, "phases": []}

@@ -11,7 +11,7 @@ from benchmarks.assembler_groups import DECLARED, RUN, Teller, write
 from consumers.assembler import Assembler
 from consumers.assembling.settings import AssemblerSettings
 from ledger.avro import decode
-from ledger.log import EventLog
+from ledger.log import EventLog, reached
 from ledger.open_log import open_log
 
 
@@ -47,7 +47,7 @@ def latencies(log: EventLog) -> dict[str, float]:
     batches: list[float] = []
     end = log.end_positions("events")
     with log.reader(log.start_positions("events")) as reader:
-        while any(reader.positions[place] < end[place] for place in end):
+        while not reached(reader.positions, end):
             for batch in reader.poll(1.0):
                 for at_us, value in zip(batch.log_times_us, batch.values, strict=True):
                     fact: Any = decode(value)

@@ -10,6 +10,7 @@ from benchmarks.workload import RUN, Maker
 from ledger.kafka import settings as kafka_settings
 from ledger.kafka.topics import topic_name
 from ledger.kafka.writer import new_producer, placement
+from ledger.log import reached
 from ledger.open_log import open_log
 from ledger.recorder import Recorder
 
@@ -54,7 +55,7 @@ def _read(url: str, facts: int) -> tuple[list[bytes], list[bytes]]:
     rows: list[tuple[Any, ...]] = []
     with open_log(url) as log, log.reader(log.start_positions("events")) as reader:
         ends = log.end_positions("events")
-        while any(reader.positions[place] < end for place, end in ends.items()):
+        while not reached(reader.positions, ends):
             for batch in reader.poll(1.0):
                 rows += zip(batch.log_times_us, batch.keys, batch.values, strict=True)
     rows.sort(key=lambda row: row[0])

@@ -28,6 +28,7 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.report import machine, our_versions, progress
+from benchmarks.stage import fill
 from benchmarks.workload import RUN, Maker
 from ledger.open_log import open_log
 from ledger.wire.encoder import FactEncoder
@@ -63,10 +64,10 @@ class Seen:
 
 
 def feed(url: str, facts: int, rate: float, seed: int) -> None:
-    """Append facts; at `rate` a second, or as fast as it goes (0)."""
+    """Append facts, `rate` a second."""
     drafts = Maker(seed).run(facts)
     encoder = FactEncoder("feeder", RUN)
-    step = max(1, int(rate * BATCH_S)) if rate else 5_000
+    step = max(1, int(rate * BATCH_S))
     with open_log(url) as log:
         began = time.monotonic()
         for number in itertools.count():
@@ -74,8 +75,7 @@ def feed(url: str, facts: int, rate: float, seed: int) -> None:
             if not some:
                 return
             log.append("events", encoder.encode(some).events)
-            if rate:
-                time.sleep(max(0.0, began + (number + 1) * BATCH_S - time.monotonic()))
+            time.sleep(max(0.0, began + (number + 1) * BATCH_S - time.monotonic()))
 
 
 async def client(
@@ -170,7 +170,7 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--facts", type=int, default=100_000, help="In the book before.")
     parser.add_argument("--rate", type=float, default=5_000.0, help="Facts a second.")
     parser.add_argument("--clients", type=int, default=64)
@@ -180,7 +180,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rollbook-bench-serve-") as folder:
         url, book = f"sqlite:///{folder}/log.db", Path(folder) / "book.duckdb"
         progress(f"{asked.facts} facts into the log")
-        feed(url, asked.facts, 0.0, asked.seed)
+        fill(url, Maker(asked.seed).run(asked.facts))
         process, base, token = serve(url, book)
         try:
             time.sleep(5.0)

@@ -14,14 +14,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from benchmarks.measured import Measured, middle, paired, paired_cpu
 from benchmarks.report import Row, machine, progress, table
+from benchmarks.stage import ROOT, alternate
 from benchmarks.trainer_batch import SIZES
 from benchmarks.trainer_steps import outside_share
 
-ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venv-bench" / "trainer-peers"
 """TRL and what it needs beside our own packages: `benchmarks/setup.sh`."""
 WARM_UP = 2
@@ -62,27 +61,23 @@ def worker(name: str, size: str, samples: int) -> Iterator[Worker]:
 def compare(size: str, samples: int, rounds: int) -> list[Row]:
     """Rows of one model size."""
     names = ("ours", "plain", "trl")
-    found: dict[str, list[Measured]] = {name: [] for name in names}
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(worker(name, size, samples)) for name in names}
-        for number in range(WARM_UP + rounds):
-            progress(f"{size}: round {number + 1 - WARM_UP}")
-            for name, each in workers.items():
-                measured = each.step()
-                if number >= WARM_UP:
-                    found[name].append(measured)
-    ours = found["ours"]
+        steps = [stack.enter_context(worker(name, size, samples)).step for name in names]
+        progress(f"{size}: warming up")
+        alternate(WARM_UP, *steps)
+        progress(f"{size}: {rounds} rounds")
+        ours, *peers = alternate(rounds, *steps)
     target = 1.0 if size == "compute" else None
     return [
         Row(
             f"{size}: one step, tokens a second, against {label}",
             _rate(ours),
-            _rate(found[name]),
-            paired(ours, found[name]),
-            paired_cpu(ours, found[name]),
+            _rate(theirs),
+            paired(ours, theirs),
+            paired_cpu(ours, theirs),
             least=target,
         )
-        for name, label in (("plain", "torch + transformers"), ("trl", "TRL's GRPO loss"))
+        for label, theirs in zip(("torch + transformers", "TRL's GRPO loss"), peers, strict=True)
     ]
 
 

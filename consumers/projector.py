@@ -57,7 +57,6 @@ class Projector:
         self._highest = HighestIds(book.connection)
         self._chunks: queue.Queue[_Chunk | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
-        self._pause_s = 0.0
         self.inserted = Inserted()
         """What became of the records read so far."""
 
@@ -72,11 +71,14 @@ class Projector:
     def follow(self, stop: threading.Event, pause_s: float = 0.0) -> None:
         """Project for as long as `stop` isn't set; waits for a log that is away. `pause_s`: seconds
         between two chunks, for fewer and larger ones cost less."""
-        self._pause_s = pause_s
-        self._run(None, stop, None)
+        self._run(None, stop, None, pause_s)
 
     def _run(
-        self, target: Positions | None, stop: threading.Event, progress: Progress | None
+        self,
+        target: Positions | None,
+        stop: threading.Event,
+        progress: Progress | None,
+        pause_s: float = 0.0,
     ) -> None:
         start = self._log.start_positions("events") | self._book.positions()
         inserter = threading.Thread(target=self._insert_loop, name="rollbook-insert")
@@ -87,6 +89,7 @@ class Projector:
                     self._chunks.put(chunk)
                     if self._failure is not None:
                         break
+                    stop.wait(pause_s)
         finally:
             self._chunks.put(None)
             inserter.join()
@@ -113,8 +116,6 @@ class Projector:
             yield _Chunk(decode_batches(batches), read)
             if progress is not None:
                 progress(sum(read.values()) - sum(start.values()), total)
-            if self._pause_s:
-                stop.wait(self._pause_s)
 
     def _fill(
         self, reader: Reader, positions: Positions, target: Positions | None

@@ -1,4 +1,4 @@
-"""What is kept about a server of this machine: `state.json` in its folder.
+"""What is kept about what runs on this machine: a file in its folder, `state.json` for servers.
 
 Invariant: the file is replaced as a whole, so a reader sees the old state or the new one.
 """
@@ -20,8 +20,8 @@ def read(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def write(folder: Path, state: dict[str, Any]) -> None:
+def write(folder: Path, state: dict[str, Any], name: str = NAME) -> None:
     """Replace the state."""
-    new = folder / f"{NAME}.new"
+    new = folder / f"{name}.new"
     new.write_text(json.dumps(state, indent=2) + "\n")
-    new.rename(folder / NAME)
+    new.rename(folder / name)

@@ -68,8 +68,9 @@ class Campaign:
     """One campaign, on one event loop."""
 
     def __init__(self, plan: Plan, recorder: Recorder, log: EventLog | None = None) -> None:
-        """With a `log`, where `recorder` records to, it keeps the plan's pace; without one it ends
-        when an assembler has decided all its groups, and refills slots as asked until then."""
+        """With a `log`, where `recorder` records to, it keeps the plan's pace; if there is none, it
+        ends when an assembler has decided all its groups, and refills slots as asked until then.
+        Without a `log` it does neither."""
         self._plan = plan
         self._recorder = recorder
         self._log = log

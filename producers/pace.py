@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from ledger.facts import (
     BatchAssembled,
@@ -37,15 +38,7 @@ PaceFact = (
     | WeightsApplied
     | WeightsPublished
 )
-KINDS: tuple[type[PaceFact], ...] = (
-    BatchAssembled,
-    BatchRefused,
-    GroupDecided,
-    StepCompleted,
-    TrainerStarted,
-    WeightsApplied,
-    WeightsPublished,
-)
+KINDS: tuple[type[PaceFact], ...] = get_args(PaceFact)
 
 
 @dataclass(frozen=True, slots=True)

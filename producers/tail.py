@@ -41,18 +41,18 @@ class Tail(Generic[F]):
                 await asyncio.wait({polled})  # a reader is used by one thread at a time
                 raise
             for batch in batches:
-                for fact in self._wanted(batch):
-                    yield fact
-
-    def _wanted(self, batch: RecordBatch) -> list[F]:
-        """Facts of other kinds are not even decoded."""
-        found: list[F] = []
-        for value in batch.values:
-            try:
-                if writer_schema_of(value).wire.cls in self._kinds:
-                    fact = cast(Any, decode(value))
+                for fact in facts_in(batch, self._kinds):
                     if fact.run_id == self._run_id:
-                        found.append(fact)
-            except DecodeError:
-                continue  # the projector counts it
-        return found
+                        yield fact
+
+
+def facts_in(batch: RecordBatch, kinds: tuple[type[F], ...]) -> list[F]:
+    """Facts of these kinds; others are not even decoded."""
+    found: list[F] = []
+    for value in batch.values:
+        try:
+            if writer_schema_of(value).wire.cls in kinds:
+                found.append(cast(Any, decode(value)))
+        except DecodeError:
+            continue  # the projector counts it
+    return found

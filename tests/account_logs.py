@@ -14,7 +14,6 @@ To make a book takes longer than a test, so one has the runs of a module.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,9 +22,11 @@ from typing import Any, Protocol
 
 import duckdb
 
-from ledger.facts import Cut, Fact, Member, PhaseSpan
+from ledger.facts import Cut, Fact, PhaseSpan
 from ledger.facts.lists import ExclusionReason, Outcome, Phase, RunKind, StopReason
 from ledger.open_log import open_log
+from tests.accounts import in_order
+from tests.assembled import a_member
 from tests.books import append, projected
 from tests.builders import a_fact, an_id
 
@@ -128,16 +129,10 @@ class Story:
     ) -> None:
         """The group is decided: its slots vote, but for those excluded."""
         members = [
-            Member(
-                slot=slot,
-                trajectory_id=self.trajectory_id(group, slot),
-                reward_event_id=None,
-                reward=None,
-                votes=slot not in excluded,
-                exclusion_reason=ExclusionReason.INFRASTRUCTURE if slot in excluded else None,
-                masked=False,
-                advantage=None,
-                tokens_verified=True,
+            a_member(
+                slot,
+                self.trajectory_id(group, slot),
+                exclusion=ExclusionReason.INFRASTRUCTURE if slot in excluded else None,
             )
             for slot in range(size)
         ]
@@ -191,20 +186,14 @@ class Story:
     @property
     def facts(self) -> list[Fact]:
         """In the order of time, numbered by incarnation."""
-        counts: Counter[str] = Counter()
-        facts: list[Fact] = []
-        for number, (_, fact) in enumerate(sorted(self._told, key=lambda told: told[0])):
-            life = an_id(f"{self.name}/{fact.incarnation}")
-            facts.append(
-                replace(
-                    fact,
-                    event_id=an_id(f"{self.name}/fact", number),
-                    incarnation=life,
-                    producer_seq=counts[life],
-                )
+        return in_order(
+            replace(
+                fact,
+                event_id=an_id(f"{self.name}/fact", number),
+                incarnation=an_id(f"{self.name}/{fact.incarnation}"),
             )
-            counts[life] += 1
-        return facts
+            for number, (_, fact) in enumerate(sorted(self._told, key=lambda told: told[0]))
+        )
 
 
 def _outcome(stop: StopReason) -> Outcome:

@@ -18,10 +18,10 @@ from consumers.assembling.publish import drafts_of
 from consumers.assembling.run_state import RunState
 from consumers.assembling.settings import AssemblerSettings
 from ledger.avro import decode
-from ledger.facts import BatchAssembled, Fact, GroupDecided, VersionSpan
-from ledger.facts.lists import RunKind, StopReason
+from ledger.facts import BatchAssembled, Fact, GroupDecided, Member, VersionSpan
+from ledger.facts.lists import ExclusionReason, RunKind, StopReason
 from ledger.judgement import Peers, load_rules
-from ledger.log import TopicPartition, positions_of
+from ledger.log import Positions, TopicPartition, positions_of
 from ledger.tokens import Tokens, TurnTokens, digest, pack
 from ledger.wire.checks import to_micros
 from ledger.wire.encoder import FactEncoder
@@ -127,6 +127,28 @@ def an_attempt(
     counts = {"turns_completed": turns, "turns_failed": 0, "tool_calls": turns, "reward_due": True}
     told.append(tell("trajectory_finished", **ids, stop_reason=stop, **(counts | finished)))
     return told
+
+
+def a_member(
+    slot: int,
+    trajectory_id: str,
+    reward: float | None = None,
+    exclusion: ExclusionReason | None = None,
+    *,
+    masked: bool = False,
+) -> Member:
+    """What a decision told by hand says of one attempt; it votes unless excluded."""
+    return Member(
+        slot=slot,
+        trajectory_id=trajectory_id,
+        reward_event_id=None,
+        reward=reward,
+        votes=exclusion is None,
+        exclusion_reason=exclusion,
+        masked=masked,
+        advantage=None,
+        tokens_verified=True,
+    )
 
 
 def opened(tell: Teller, group: int, size: int, **fields: Any) -> Any:
@@ -244,8 +266,10 @@ class Desk:
         if not found:
             return []
         cut = cut_of(self.ends, now, self.state.versions.newest, self.state.settings)
-        low_water = self.state.low_water.positions(dict(self.ends), self.state.batches.values())
-        self.state.forget_batches(low_water)
+        low_water = Positions()
+        if found.batch is not None:
+            low_water = self.state.low_water.positions(self.ends, self.state.batches.values())
+            self.state.forget_batches(low_water)
         encoded = self.encoder.encode(drafts_of(self.state, found, self.rules, cut, low_water))
         assert encoded.refused == []
         return [decode(record.value) for record in encoded.events]

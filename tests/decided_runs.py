@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from ledger.facts import Fact, Member
+from ledger.facts import Fact
 from ledger.facts.lists import (
     Blame,
     DropReason,
@@ -24,7 +24,7 @@ from ledger.facts.lists import (
     Outcome,
     StopReason,
 )
-from tests.assembled import Teller
+from tests.assembled import Teller, a_member
 from tests.builders import AT, an_id
 
 
@@ -98,16 +98,12 @@ class TellRun:
             decision=decision if drop_reason is None else GroupDecision.DROPPED,
             drop_reason=None if drop_reason is None else DropReason(drop_reason),
             members=[
-                Member(
-                    slot=slot,
-                    trajectory_id=self.trajectory_id(number, slot),
-                    reward_event_id=None,
-                    reward=each.reward,
-                    votes=each.exclusion is None,
-                    exclusion_reason=each.exclusion,
+                a_member(
+                    slot,
+                    self.trajectory_id(number, slot),
+                    each.reward,
+                    each.exclusion,
                     masked=each.masked,
-                    advantage=None,
-                    tokens_verified=True,
                 )
                 for slot, each in enumerate(slots)
                 if not each.late

@@ -21,7 +21,7 @@ from typing import Any
 from ledger.facts import Fact
 from ledger.facts.lists import Blame, Outcome, RunKind, Stage, StopReason
 from ledger.open_log import open_log
-from tests.books import append, projected
+from tests.books import append, numbered, projected
 from tests.builders import AT, a_fact, an_id
 
 REWARDS = {"p": 1.0, "f": 0.0, "P": 1.0, "u": 1.0, "n": None}
@@ -65,11 +65,11 @@ def an_evaluation(
         stratum, weight = (strata or {}).get(task, (None, None))
         facts.append(_fact("task_declared", task_id=task, stratum=stratum, stratum_weight=weight))
         facts += _group(name, task, words.split(), rule_set, submitted)
-    of_run = {"run_id": run_of(name), "incarnation": an_id(f"incarnation {name}")}
-    return [
-        replace(fact, **of_run, event_id=an_id(f"fact of {name}", number), producer_seq=number)
+    told = (
+        replace(fact, run_id=run_of(name), event_id=an_id(f"fact of {name}", number))
         for number, fact in enumerate(facts)
-    ]
+    )
+    return numbered(told, an_id(f"incarnation {name}"))
 
 
 def _group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,20 @@ def test_a_machine_that_the_set_up_was_run_on_lacks_nothing_of_it(tmp_path: Path
     findings = found(tmp_path)
     for part in ("Python", "Java", "Kafka's jars", "SGLang", "Megatron-core"):
         assert not findings[part].missing, findings[part]
+
+
+def test_copies_behind_a_package_on_the_path_do_not_hide_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "packaging-0.1.dist-info").mkdir()
+    (tmp_path / "packaging-0.1.dist-info" / "METADATA").write_text(
+        "Name: packaging\nVersion: 0.1\n"
+    )
+    before = installed()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert installed() == before
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert installed() == before | {"packaging": "0.1"}
 
 
 def test_what_is_missing_is_named_with_how_to_get_it(

@@ -223,8 +223,8 @@ def check_flushed(book: duckdb.DuckDBPyConnection, lab: Lab) -> None:
 
 
 def check_tails(book: duckdb.DuckDBPyConnection, lab: Lab) -> None:
-    """What a killed producer lost, it recorded after its last pulse that the book has, and
-    before the next one was due."""
+    """What a killed producer lost, it recorded after its last pulse that the book has (after its
+    start, where it has none), and before the next one was due."""
     for producer in lab.producers[:-1]:
         missing = set(range(producer.first, producer.recorded)) - numbers_of(book, producer)
         print(
@@ -237,11 +237,12 @@ def check_tails(book: duckdb.DuckDBPyConnection, lab: Lab) -> None:
             "SELECT epoch_us(max(occurred_at)) FROM producer_alive WHERE producer = ?",
             [producer.name],
         ).fetchall()[0][0]
-        before = [int(n) for n, at in producer.said("recorded") if int(at) < pulse]
+        said = [(int(number), int(at)) for number, at in producer.said("recorded")]
+        alive = said[0][1] if pulse is None else pulse
+        before = [number for number, at in said if at < alive]
         assert min(missing) >= max([producer.first, *before])
-        end = max(int(at) for _, at in producer.said("recorded"))
         # A generous second: a process that is about to die may be late with its pulse.
-        assert end - pulse <= (ALIVE_EVERY_S + 1.0) * 1e6
+        assert said[-1][1] - alive <= (ALIVE_EVERY_S + 1.0) * 1e6
 
 
 def check_audit(book: duckdb.DuckDBPyConnection, lab: Lab) -> None:

@@ -79,18 +79,10 @@ def test_fine_tuning_and_then_reinforcement_name_their_lineage(
             engine_lab.update(900, 0)
             lineage = ("--parent", TUNED, "--parent-version", str(SFT_STEPS))
             row = place.run(
-                "--run-id",
-                LEARNED,
-                "--groups",
-                "10",
-                "--group-size",
-                "4",
-                "--turn-cap",
-                "1",
-                "--shuffle",
-                "1",
-                *lineage,
-            )
+                "--run-id", LEARNED, "--groups", "10", "--group-size", "4",
+                "--turn-cap", "1",  # groups surely differ
+                "--shuffle", "1", *lineage,
+            )  # fmt: skip
             rollbook("assemble", "--run", LEARNED, "--set", "groups_per_batch=1", *log)
             rollbook(
                 "train", "--run", LEARNED, "--model", str(policy), "--steps", "1",
@@ -119,6 +111,5 @@ def test_fine_tuning_and_then_reinforcement_name_their_lineage(
     assert traces == {
         an_id("scripted attempt", 1000 * seed + number) for seed in (0, 1) for number in range(60)
     }
-    # An untrained policy passes one attempt in ten.
     assert row["mean_reward"] > 0.12  # with one turn an untrained policy passes once in 32
     assert served == "1"

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from playwright.sync_api import Browser, expect
 
+from api.pages.figures import Panel
 from ledger.facts.lists import Blame, Outcome, Phase, Stage, StopReason
 from ledger.open_log import open_log
 from tests.account_logs import Story
@@ -19,10 +20,6 @@ from tests.evaluated import an_evaluation
 from tests.serving import Served, serving
 
 STORY = Story("the page's run")
-PANELS = (
-    "run", "step_time", "throughput", "throughput_course", "failures", "contamination", "quality",
-    "tail", "low_occupancy", "gantt", "capacity", "lag", "selection",
-)  # fmt: skip
 HELD_OUT = {"fix-1": "p p", "fix-2": "p f", "fix-3": "f i", "fix-4": "f f"}
 """pass@1 = (1 + 1/2 + 0 + 0) / 4; of the missing one, 37.5% to 50%."""
 
@@ -203,7 +200,7 @@ def test_a_browser_without_the_token_is_asked_for_it(browser: Browser, served: S
 
 def test_a_panel_as_of_then_is_the_same_query(served: Served) -> None:
     then = served.ask("/v1/runs").json["position"]
-    for panel in PANELS:
+    for panel in Panel:
         path = f"/v1/panels/{panel}?run_id={STORY.run_id}&step=1"
         now, past = served.ask(path), served.ask(f"{path}&as_of={then}")
         assert now.status == past.status == 200, (panel, now.body, past.body)

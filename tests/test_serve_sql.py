@@ -37,6 +37,7 @@ def served(log_folder: Path) -> Iterator[Served]:
     limits = {"sql_s": SQL_S, "sql_rows": 1000, "sql_mb": 1, "sql_memory_mb": 256}
     with serving(url, log_folder, quack=True, snapshot_s=0.2, sql_processes=1, **limits) as served:
         served.caught_up()
+        eventually(lambda: served.sql("FROM trajectories").json["rows"] != [], 60.0)
         yield served
 
 

@@ -19,7 +19,7 @@ from ledger.facts import (
     WeightsOrphaned,
     WeightsPublished,
 )
-from ledger.log import EventLog
+from ledger.log import EventLog, reached
 
 _ABOUT_TRAINING = {
     "batch_refused",
@@ -74,7 +74,7 @@ def read_history(log: EventLog, run_id: str) -> History:
 def _facts(log: EventLog, run_id: str) -> Iterator[Fact]:
     ends = log.end_positions("events")
     with log.reader(log.start_positions("events")) as reader:
-        while any(reader.positions[place] < end for place, end in ends.items()):
+        while not reached(reader.positions, ends):
             for records in reader.poll(1.0):
                 for key, value in zip(records.keys, records.values, strict=True):
                     if key == run_id and (fact := _about_training(value)) is not None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from deploy import state_file
+
 FAULTS = (
     "start_refused:p=0.04,status=500",
     "start_slow:p=0.02,seconds=1.5",
@@ -114,9 +116,7 @@ class Demo:
         """For the next life."""
         told = dataclasses.asdict(self)
         del told["folder"]
-        new = self.folder / f"{STATE}.new"
-        new.write_text(json.dumps(told, indent=2) + "\n")
-        new.rename(self.folder / STATE)
+        state_file.write(self.folder, told, STATE)
 
     @property
     def book(self) -> Path:

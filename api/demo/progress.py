@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self
 
-from ledger.avro import DecodeError, decode, writer_schema_of
 from ledger.facts import (
     BatchAssembled,
     Fact,
@@ -28,12 +27,13 @@ from ledger.facts import (
     TrajectoryJudged,
     TrajectoryStarted,
 )
-from ledger.facts.lists import DropReason, GroupDecision
-from ledger.log import EventLog, LogError, Reader, RecordBatch
+from ledger.facts.lists import GroupDecision
+from ledger.log import EventLog, LogError, Reader
+from producers.tail import facts_in
 
 logger = logging.getLogger(__name__)
 
-KINDS = (
+KINDS: tuple[type[Fact], ...] = (
     BatchAssembled,
     GroupDecided,
     RewardAssigned,
@@ -64,10 +64,6 @@ class RunFigures:
     """When the last attempt ended."""
     failures: Counter[str] = field(default_factory=Counter[str])
     """Judged attempts that something ended but the policy itself, by blame."""
-    decided: int = 0
-    """Groups that are closed."""
-    no_variance: int = 0
-    """Of these, dropped since all attempts had the same reward."""
 
     @property
     def per_hour(self) -> float | None:
@@ -114,23 +110,17 @@ class Figures:
                 run.passed += fact.value >= 1.0
             case TrajectoryJudged() if fact.blame is not None and not fact.trainable:
                 run.failures[fact.blame] += 1
-            case GroupDecided():
-                run.decided += 1
-                run.no_variance += fact.drop_reason is DropReason.ZERO_VARIANCE
-                if fact.run_id == self.run_id:
-                    self._decided(fact)
             case _ if fact.run_id == self.run_id:
                 self._trained(fact)
             case _:
                 pass
 
-    def _decided(self, fact: GroupDecided) -> None:
-        self._queued += fact.decision is GroupDecision.BATCH
-        if fact.mean is not None:
-            self._means.append(fact.mean)
-
     def _trained(self, fact: Fact) -> None:
         match fact:
+            case GroupDecided():
+                self._queued += fact.decision is GroupDecision.BATCH
+                if fact.mean is not None:
+                    self._means.append(fact.mean)
             case BatchAssembled():
                 self._assembled = max(self._assembled, fact.step or 0)
                 self._queued -= len(fact.group_ids)
@@ -199,16 +189,5 @@ class LogWatch:
     def _read(self, reader: Reader) -> None:
         while not self._stop.is_set():
             for batch in reader.poll(POLL_S):
-                for fact in _wanted(batch):
+                for fact in facts_in(batch, KINDS):
                     self._figures.take(fact)
-
-
-def _wanted(batch: RecordBatch) -> list[Fact]:
-    found: list[Fact] = []
-    for value in batch.values:
-        try:
-            if writer_schema_of(value).wire.cls in KINDS:
-                found.append(cast(Any, decode(value)))
-        except DecodeError:
-            continue  # the projector counts it
-    return found

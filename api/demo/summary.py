@@ -1,4 +1,5 @@
-"""A demo's accounts, from its book: one object, and the same as tables."""
+"""A demo's accounts, from its book, as one object. Where the book has an account, it is this one's
+figure, by the rule set that groups were decided by."""
 
 from __future__ import annotations
 
@@ -9,15 +10,13 @@ import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import duckdb
 
 from api.demo.children import Parts
 from api.demo.plan import Demo
 from consumers.audit import audit
-from ledger.accounts.intervals import intervals
-from ledger.accounts.outcomes import Selection, read_outcomes, share_of
+from ledger.accounts.reports import extended
 from ledger.book import connect
 from ledger.open_log import redact
 
@@ -27,11 +26,22 @@ MISSING = ("sequence_holes", "lost", "quarantined")
 STEPS = "SELECT count(DISTINCT step) AS steps FROM steps WHERE run_id = ?"
 FACTS = "SELECT count(*) AS facts FROM facts"
 PASS_AT_1 = """
-    SELECT policy_version, rule_set, passed, valid, slots, coverage, pass_at_1_macro AS value,
-        pass_at_1_pooled AS pooled, macro_if_missing_failed AS if_missing_failed,
-        macro_if_missing_passed AS if_missing_passed
-    FROM pass_at_1 WHERE run_id = ? ORDER BY valid DESC LIMIT 1
+    FROM pass_at_1 SEMI JOIN group_decisions USING (run_id, rule_set)
+    WHERE run_id = ? ORDER BY valid DESC LIMIT 1
 """
+QUALITY = {
+    "policy_version": "policy_version",
+    "rule_set": "rule_set",
+    "passed": "passed",
+    "valid": "valid",
+    "slots": "slots",
+    "coverage": "coverage",
+    "value": "pass_at_1_macro",
+    "pooled": "pass_at_1_pooled",
+    "if_missing_failed": "macro_if_missing_failed",
+    "if_missing_passed": "macro_if_missing_passed",
+}
+"""What is told of a row of `pass_at_1`, by name."""
 LEARNING = """
     SELECT step, epoch(ended_at - min(started_at) OVER ()) AS at_s, wall_s, waiting_s,
         steps.trajectories, reward, metrics['lag_mean'] AS lag, loss
@@ -54,11 +64,12 @@ THROUGHPUT = """
     SELECT sum(attempted) AS attempted, sum(completed) AS completed, sum(rollout_s) AS rollout_s,
         3600 * sum(completed) / nullif(sum(rollout_s), 0) AS completed_per_rollout_hour,
         sum(generated_tokens) / nullif(sum(rollout_s), 0) AS generated_tokens_per_s
-    FROM throughput WHERE run_id = ?
+    FROM throughput SEMI JOIN group_decisions USING (run_id, rule_set) WHERE run_id = ?
 """
 TAIL = "SELECT tail_share_of_sums AS share FROM rollout_tail_totals WHERE run_id = ?"
 OCCUPANCY = """
-    SELECT sum(low_occupancy_s) / nullif(sum(window_s), 0) AS share
+    SELECT sum(low_occupancy_s)
+            / nullif(sum(window_s) FILTER (low_occupancy_s IS NOT NULL), 0) AS share
     FROM low_occupancy WHERE run_id = ?
 """
 FAILURES = """
@@ -69,11 +80,14 @@ FAILURES = """
         WHERE attempts.run_id IN (SELECT unnest(?::UUID[])) AND attempts.cause_class IS NOT NULL
         GROUP BY ALL
     )
-    SELECT blame, class, stage, sum(failures)::BIGINT AS failures,
+    SELECT failed.blame, failed.class, failed.stage, sum(failures)::BIGINT AS failures,
         sum(trajectories_ended)::BIGINT AS ended, coalesce(any_value(voted), 0) AS voted
-    FROM failure_counts LEFT JOIN voted USING (stage, class, blame)
+    FROM failure_counts AS failed SEMI JOIN group_decisions USING (run_id, rule_set)
+    LEFT JOIN voted ON voted.class = failed.class
+        AND voted.stage IS NOT DISTINCT FROM failed.stage
+        AND voted.blame IS NOT DISTINCT FROM failed.blame
     WHERE run_id IN (SELECT unnest(?::UUID[]))
-    GROUP BY blame, class, stage ORDER BY blame, class, stage
+    GROUP BY ALL ORDER BY ALL
 """
 GROUPS = """
     SELECT coalesce(drop_reason, decision) AS became, count(*) AS groups
@@ -135,10 +149,10 @@ def _log_url(demo: Demo) -> str:
 
 def _quality(book: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     """pass@1 over tasks, with its bootstrapped interval."""
-    row = _row(book, PASS_AT_1, run_id)
-    selection = Selection(UUID(run_id), row["policy_version"], row["rule_set"])
-    found = intervals([share_of(task) for task in read_outcomes(book, selection)]).bootstrap
-    return row | {"interval": None if found is None else [found.low, found.high]}
+    row = extended(book, "pass_at_1", [_row(book, PASS_AT_1, run_id)])[0]
+    ends = [row["bootstrap_low"], row["bootstrap_high"]]
+    told = {name: row[column] for name, column in QUALITY.items()}
+    return told | {"interval": None if None in ends else ends}
 
 
 def injected(demo: Demo) -> dict[str, int]:

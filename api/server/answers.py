@@ -5,8 +5,9 @@ each would take the machine away from the projector. So an answer that isn't of 
 is given again while it is young for what it cost, and computed anew behind the caller's back; it
 says its position and its age. `Cache-Control: no-cache` asks for a new one.
 
-Invariants: an answer is never given under another position than its own; one that was computed
-`STALE` times too long ago is never given; of one question, one answer is computed at a time.
+Invariants: an answer is never given under another position than its own; once the book has moved
+on, one that was computed `STALE` times too long ago is never given; of one question, one answer is
+computed at a time, unless somebody asks for a new one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ YOUNG_S = 1.0
 YOUNG_COSTS = 10
 """And as long as this many computations of it take: so it takes a tenth of the time at most."""
 STALE = 3
-"""An answer that nobody asked for in so many of these times is no longer given."""
+"""An answer that was good enough so many times over is no longer given."""
 KEPT_BYTES = 64 * 1024 * 1024
 
 

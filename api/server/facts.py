@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from api.server.problems import Fault, Problem, problems
@@ -117,7 +117,7 @@ def router(posting: Posting) -> APIRouter:
     room = asyncio.Semaphore(AT_ONCE)
 
     @routes.post("/facts", status_code=201, responses=problems(413, 422, 503))
-    async def facts(request: Request, body: FactsIn) -> FactsRecorded:
+    async def facts(body: FactsIn) -> FactsRecorded:
         """Record facts; durable when it returns. Sending the same ones again changes nothing."""
         drafts = await asyncio.to_thread(checked, body.facts)
         recorder = await asyncio.to_thread(posting.recorder)

@@ -11,24 +11,20 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import Field
 
 from api.server.desk import Desk, Paged
 from api.server.pages import AsOf, page_model
-from api.server.places import show
 from api.server.problems import problems
 from api.server.reading import Reading
-from api.server.reports import RunId, found, one_model
-from api.server.rows import row_model
+from api.server.reports import Parts, RunId, one_model, part_models, whole
 from ledger.facts.lists import GroupDecision
 
-PARTS = {
+PARTS: Parts = {
     "members": ("members", "member_no", "Who votes; who doesn't, and the reason and judgement."),
     "slots": ("dispositions", "slot", "What each slot has come to."),
     "trajectories": ("trajectories", "slot, started_at, trajectory_id", "Its attempts."),
     "decisions": ("group_decided", "log_offset", "As they were made, with their cuts."),
 }
-"""Name in the answer -> view or table, order, what it is."""
 
 
 def router(desk: Desk) -> APIRouter:
@@ -48,24 +44,16 @@ def router(desk: Desk) -> APIRouter:
         order = "opened_at DESC NULLS LAST, group_id"
         return await desk.page(request, "groups", order, filters, paging)
 
-    parts: dict[str, Any] = {
-        name: (list[row_model(view)], Field(description=what))
-        for name, (view, _, what) in PARTS.items()
-    }
-
     @routes.get(
-        "/groups/{group_id}", response_model=one_model("groups", **parts), responses=problems(404)
+        "/groups/{group_id}",
+        response_model=one_model("groups", **part_models(PARTS)),
+        responses=problems(404),
     )
     async def group(request: Request, group_id: UUID, as_of: AsOf = None) -> Response:
         """One group: its slots, its attempts, who votes and why others don't."""
 
         def look(reading: Reading) -> Any:
-            row = found(reading, "groups", "group_id", group_id)
-            told = {
-                name: reading.rows(f"FROM {view} WHERE group_id = ? ORDER BY {order}", [group_id])
-                for name, (view, order, _) in PARTS.items()
-            }
-            return {"position": show(reading.positions), "row": row, **told}
+            return whole(reading, "groups", "group_id", group_id, PARTS)
 
         return await desk.give(request, ("group", group_id), look, as_of)
 

@@ -9,6 +9,7 @@ GET /v1/conservation                   GET /v1/rules  /v1/rules/{number}
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated, Any
 from uuid import UUID
@@ -27,6 +28,9 @@ from ledger.facts.lists import RunKind
 from ledger.judgement import rule_numbers
 
 RunId = Annotated[UUID | None, Query(description="Of this run only.")]
+
+Parts = Mapping[str, tuple[str, str, str]]
+"""Name in the answer -> view or table, order, what it is."""
 
 
 class RuleSetModel(BaseModel):
@@ -57,7 +61,7 @@ def one_model(view: str, **more: Any) -> Any:
     )
 
 
-def found(reading: Reading, view: str, column: str, value: UUID | int) -> dict[str, Any]:
+def found(reading: Reading, view: str, column: str, value: UUID) -> dict[str, Any]:
     """The row of a view with this id. Raises Problem where there is none."""
     row = reading.one(f'FROM "{view}" WHERE "{column}" = ?', [value])
     if row is None:
@@ -69,6 +73,26 @@ def found(reading: Reading, view: str, column: str, value: UUID | int) -> dict[s
             value=value,
         )
     return row
+
+
+def part_models(parts: Parts) -> dict[str, Any]:
+    """The fields of a model for the parts that belong to a row."""
+    return {
+        name: (list[row_model(view)], Field(description=what))
+        for name, (view, _, what) in parts.items()
+    }
+
+
+def whole(
+    reading: Reading, view: str, column: str, value: UUID, parts: Parts | None = None
+) -> dict[str, Any]:
+    """The row of a view with this id, and its parts. Raises Problem where there is none."""
+    row = found(reading, view, column, value)
+    told = {
+        name: reading.rows(f"FROM {part} WHERE {column} = ? ORDER BY {order}", [value])
+        for name, (part, order, _) in (parts or {}).items()
+    }
+    return {"position": show(reading.positions), "row": row, **told}
 
 
 def router(desk: Desk) -> APIRouter:
@@ -98,8 +122,7 @@ def _runs(routes: APIRouter, desk: Desk) -> None:
         """One run: its scope, and how much of it the book has."""
 
         def look(reading: Reading) -> Any:
-            row = found(reading, "runs", "run_id", run_id)
-            return {"position": show(reading.positions), "row": row}
+            return whole(reading, "runs", "run_id", run_id)
 
         return await desk.give(request, ("run", run_id), look, as_of)
 
@@ -137,13 +160,14 @@ def _training(routes: APIRouter, desk: Desk) -> None:
         """One batch with the members of its groups."""
 
         def look(reading: Reading) -> Any:
-            row = found(reading, "batches", "batch_id", batch_id)
+            told = whole(reading, "batches", "batch_id", batch_id)
+            groups = told["row"]["group_ids"]
             members = reading.rows(
                 "FROM members WHERE list_contains(?::UUID[], group_id)"
                 " ORDER BY list_position(?::UUID[], group_id), member_no",
-                [row["group_ids"], row["group_ids"]],
+                [groups, groups],
             )
-            return {"position": show(reading.positions), "row": row, "members": members}
+            return {**told, "members": members}
 
         return await desk.give(request, ("batch", batch_id), look, as_of)
 

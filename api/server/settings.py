@@ -9,8 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-MB = 1024 * 1024
-
 
 class ServeError(ValueError):
     """The book can't be served like this; the message says value, rule and place."""

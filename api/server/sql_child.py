@@ -70,7 +70,7 @@ def answer(
         if size > asked["bytes_most"]:
             raise TooLarge(f"an answer may have {asked['bytes_most']} bytes, this one has more")
         parts.append(part)
-    return {"kind": "answer", "columns": columns, "count": count}, b"[" + b",".join(parts) + b"]"
+    return {"kind": "answer", "columns": columns}, b"[" + b",".join(parts) + b"]"
 
 
 def kind_of(error: Exception) -> str:

@@ -32,7 +32,6 @@ class SqlAnswer:
     """Name and DuckDB type."""
     rows: bytes
     """A JSON array of arrays."""
-    count: int
     snapshot: Snapshot
     """What it was asked of."""
     seconds: float
@@ -75,7 +74,7 @@ class SqlPool:
         self._free.put_nowait(process)
         if told["kind"] != "answer":
             raise _problem(told["kind"], told["why"])
-        return SqlAnswer(told["columns"], rows, told["count"], snapshot, time.monotonic() - began)
+        return SqlAnswer(told["columns"], rows, snapshot, time.monotonic() - began)
 
     async def close(self) -> None:
         for process in list(self._running):

@@ -11,18 +11,15 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import Field
 
 from api.server.desk import Desk, Paged
 from api.server.pages import AsOf, page_model
-from api.server.places import show
 from api.server.problems import problems
 from api.server.reading import Reading
-from api.server.reports import RunId, found, one_model
-from api.server.rows import row_model
+from api.server.reports import Parts, RunId, one_model, part_models, whole
 from ledger.facts.lists import Outcome
 
-PARTS = {
+PARTS: Parts = {
     "turns": ("turns", "turn_no, ended_at, state", "Requests to the engine."),
     "tool_calls": ("tool_calls", "tool_call_no, ended_at", "Commands in the sandbox."),
     "sandboxes": ("sandboxes", "try_no", "Each try at having a sandbox."),
@@ -35,7 +32,6 @@ PARTS = {
         "Stretches of time by stage, in order; what is in none was not told of.",
     ),
 }
-"""Name in the answer -> view, order, what it is."""
 
 
 def router(desk: Desk) -> APIRouter:
@@ -63,14 +59,9 @@ def router(desk: Desk) -> APIRouter:
         order = "started_at DESC NULLS LAST, trajectory_id, group_id, slot, run_id"
         return await desk.page(request, "trajectories", order, filters, paging)
 
-    parts: dict[str, Any] = {
-        name: (list[row_model(view)], Field(description=what))
-        for name, (view, _, what) in PARTS.items()
-    }
-
     @routes.get(
         "/trajectories/{trajectory_id}",
-        response_model=one_model("trajectories", **parts),
+        response_model=one_model("trajectories", **part_models(PARTS)),
         responses=problems(404),
     )
     async def trajectory(request: Request, trajectory_id: UUID, as_of: AsOf = None) -> Response:
@@ -78,14 +69,7 @@ def router(desk: Desk) -> APIRouter:
         all of it as a timeline."""
 
         def look(reading: Reading) -> Any:
-            row = found(reading, "trajectories", "trajectory_id", trajectory_id)
-            told = {
-                name: reading.rows(
-                    f"FROM {view} WHERE trajectory_id = ? ORDER BY {order}", [trajectory_id]
-                )
-                for name, (view, order, _) in PARTS.items()
-            }
-            return {"position": show(reading.positions), "row": row, **told}
+            return whole(reading, "trajectories", "trajectory_id", trajectory_id, PARTS)
 
         return await desk.give(request, ("trajectory", trajectory_id), look, as_of)
 

@@ -83,8 +83,12 @@ def missing_pins(file: Path, versions: Mapping[str, str]) -> list[str]:
 
 
 def installed() -> dict[str, str]:
-    """Versions of all distributions in this environment, by normal name."""
-    return {normal(each.metadata["Name"]): each.version for each in metadata.distributions()}
+    """Versions of all distributions in this environment, by normal name; of two of one name the
+    one that an import finds (setuptools puts copies of its own behind it on the path)."""
+    versions: dict[str, str] = {}
+    for each in metadata.distributions():
+        versions.setdefault(normal(each.metadata["Name"]), each.version)
+    return versions
 
 
 def has_gpu() -> bool:

@@ -6,6 +6,7 @@ own (of seed, plan's name and place), so that one that ends early leaves the oth
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import json
 from collections.abc import Iterator
@@ -29,13 +30,11 @@ from producers.simulator.scope import (
     plan_data,
     task_id,
 )
-from producers.simulator.teller import MARK, NAMESPACE, Teller, derived
+from producers.simulator.teller import NAMESPACE, Teller, derived
 from producers.simulator.training import Step, step_facts
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """When a simulated run begins, unless told otherwise."""
-SORTED_AT_ONCE = 20_000
-"""Facts that are held back until none can come before them."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ class SimulatedRun:
     def run_id(self) -> str:
         """UUID (version 5) of plan, seed and start."""
         whole = [plan_data(self.plan), self.seed, self.start.isoformat()]
-        found = derived(NAMESPACE, json.dumps(whole, sort_keys=True))
-        return found[: -len(MARK)] + MARK if self.for_copies else found
+        return derived(NAMESPACE, json.dumps(whole, sort_keys=True), marked=self.for_copies)
 
     @cached_property
     def teller(self) -> Teller:
@@ -90,6 +88,7 @@ class _Course:
         self._engines = engines_of(self._span.resources, run.run_id)
         self._attempts = 0
         self._held: list[tuple[float, int, Draft]] = []
+        """A heap: (seconds of the run, place among all that were told, fact)."""
         self._told = 0
 
     def run(self) -> Iterator[Draft]:
@@ -124,8 +123,7 @@ class _Course:
             if opened_s >= end_s:
                 return
             self._group(opened_s, self._plan.policy_version, end_s=end_s)
-            if len(self._held) >= SORTED_AT_ONCE:
-                yield from self._until(opened_s)
+            yield from self._until(opened_s)
 
     def _train(self) -> Iterator[Draft]:
         training = self._plan.training
@@ -200,16 +198,13 @@ class _Course:
         return lived
 
     def _hold(self, at_s: float, draft: Draft) -> None:
-        self._held.append((at_s, self._told, draft))
+        heapq.heappush(self._held, (at_s, self._told, draft))
         self._told += 1
 
     def _until(self, at_s: float | None) -> Iterator[Draft]:
         """What was held back and happened before `at_s`; all of it: None."""
-        self._held.sort(key=lambda held: held[:2])
-        due = [held for held in self._held if at_s is None or held[0] < at_s]
-        self._held = self._held[len(due) :]
-        for _, _, draft in due:
-            yield draft
+        while self._held and (at_s is None or self._held[0][0] < at_s):
+            yield heapq.heappop(self._held)[2]
 
 
 def _starts(plan: RunPlan) -> Iterator[tuple[float, Span]]:

@@ -16,13 +16,14 @@ NAMESPACE = uuid_utils.UUID("8f0a3d0e-6d5b-5c55-9d0e-2f3c5b1f7a61")
 """Of everything simulated."""
 
 
-def derived(namespace: uuid_utils.UUID, name: str) -> str:
-    """A UUID (version 5): the same for the same arguments."""
-    return str(uuid_utils.uuid5(namespace, name))
-
-
 MARK = "c0b1e5ed"
 """The last 8 digits of ids that are to be copied (`copies.py`)."""
+
+
+def derived(namespace: uuid_utils.UUID, name: str, *, marked: bool = False) -> str:
+    """A UUID (version 5): the same for the same arguments. With `marked`, its end is `MARK`."""
+    found = str(uuid_utils.uuid5(namespace, name))
+    return found[: -len(MARK)] + MARK if marked else found
 
 
 class Teller:
@@ -41,8 +42,7 @@ class Teller:
 
     def an_id(self, what: str) -> str:
         """A UUID of something in the run."""
-        found = derived(self._run, what)
-        return found[: -len(MARK)] + MARK if self._for_copies else found
+        return derived(self._run, what, marked=self._for_copies)
 
     def us(self, at_s: float) -> int:
         """Seconds of the run as microseconds since the epoch."""
@@ -55,7 +55,7 @@ class Teller:
     def told_at(self, at_us: int, key: str, name: str, fields: dict[str, Any]) -> Draft:
         """The same, in microseconds since the epoch."""
         if not self._for_copies:
-            fields["event_id"] = str(uuid_utils.uuid5(self._run, key))
+            fields["event_id"] = derived(self._run, key)
             fields["time_quality"] = TimeQuality.DERIVED
             fields["source_ref"] = self._source_ref
         return Draft(name, fields, at_us)

@@ -1,8 +1,8 @@
 // The page: starts its parts, and asks again when the book has moved.
 //
-// Invariant: while it runs by itself, one question is under way at a time. A page that is open for a week, on many screens,
-// must not take the machine from the run; so nothing is asked while nobody looks, or while the book
-// stands still.
+// Invariant: while it runs by itself, one question is under way at a time. A page that is open for a
+// week, on many screens, must not take the machine from the run; so nothing is asked while nobody
+// looks, or while the book stands still.
 
 import * as alerts from "./alerts.js";
 import * as attempts from "./attempts.js";
@@ -21,6 +21,7 @@ import * as throughput from "./throughput.js";
 
 const panels = Object.entries({ steps, throughput, failures, quality, tail, capacity, lag, attempts })
   .map(([id, module]) => new Panel(id, module));
+const panelOf = (id) => panels.find(({ place }) => place.id === id);
 const ALERTS_MS = 10_000;
 let position = null;
 let alertsDue = 0;
@@ -96,13 +97,13 @@ function blank() {
 function again(changes) {
   const local = Object.keys(changes).every((name) => name === "per");
   if (local) return panels.forEach((panel) => panel.draw());
-  if ("step" in changes && Object.keys(changes).length === 1) return then(() => panels[4].refresh(true));
+  if ("step" in changes && Object.keys(changes).length === 1) return then(() => panelOf("tail").refresh(true));
   return then(() => look(true));
 }
 
 dialog.start();
 header.start(() => panels.forEach((panel) => panel.draw(true)));
-attempts.start(() => then(() => panels[7].refresh(true)));
+attempts.start(() => then(() => panelOf("attempts").refresh(true)));
 await then(() => look(true));
 state.onChange(again);
 addEventListener("visibilitychange", () => then(() => look()));

@@ -6,7 +6,7 @@ import { number, seconds, share, short, utc, words } from "./format.js";
 import * as state from "./state.js";
 import { view } from "./viewer.js";
 
-export const STAGES = ["queue", "sandbox_start", "setup", "model", "tool", "verify"];
+const STAGES = ["queue", "sandbox_start", "setup", "model", "tool", "verify"];
 export const asks = ["tail", "low_occupancy", "step_time", "gantt"];
 export const empty = "No attempt has begun.";
 export const isEmpty = (answers) => !answers[3].rows.length;
@@ -39,8 +39,8 @@ export function figures(answers) {
       `Shown: ${shown}.`,
     ];
   }
-  const window = low.rows.reduce((sum, each) => sum + each.window_s, 0);
   const declared = low.rows.filter((each) => each.low_occupancy_s !== null);
+  const window = declared.reduce((sum, each) => sum + each.window_s, 0);
   const idle = declared.reduce((sum, each) => sum + each.low_occupancy_s, 0);
   return [
     declared.length ? share(idle / window) : "–",
