@@ -30,7 +30,7 @@ test-fast: setup
 
 # The exhaustive rounds as well.
 test-long: setup
-	$(PYTEST)
+	$(PYTEST) -v -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

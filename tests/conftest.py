@@ -18,6 +18,7 @@ import pytest
 
 from deploy.kafka.broker import Broker
 from ledger.recorder import Recorder
+from tests.demos import DemoProcess, Start
 from tests.engine_lab import EngineLab, started_engine_lab
 from tests.kafka_lab import Lab, started_lab
 from tests.recorded import RUN, Make
@@ -108,3 +109,17 @@ def away(tmp_path: Path) -> tuple[str, Path]:
     """The URL of a log that is away until its directory is made, and that directory."""
     folder = tmp_path / "away"
     return f"sqlite:///{folder}/log.db", folder
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts demos, and ends those that a failing test leaves."""
+    started: list[DemoProcess] = []
+
+    def start(folder: Path, *options: str) -> DemoProcess:
+        started.append(DemoProcess(folder, *options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.recorded import ROOT
 
@@ -98,6 +98,12 @@ class DemoProcess:
         with contextlib.suppress(FileNotFoundError, ValueError):
             return json.loads((self.folder / name).read_text())
         return {}
+
+
+class Start(Protocol):
+    """Starts a demo in a folder; the fixture `start`."""
+
+    def __call__(self, folder: Path, *options: str) -> DemoProcess: ...
 
 
 def is_alive(pid: int) -> bool:
