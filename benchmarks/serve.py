@@ -158,6 +158,12 @@ def serve(url: str, book: Path) -> tuple[subprocess.Popen[str], str, str]:
     return process, found[1], Path(f"{book}.token").read_text().strip()
 
 
+def records(url: str) -> int:
+    """How many a log has."""
+    with open_log(url) as log:
+        return sum(log.end_positions("events").values())
+
+
 def cpu_s(pid: int) -> float:
     """CPU seconds that a process has taken."""
     parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -191,9 +197,11 @@ def main() -> None:
             )
             feeder.start()
             progress(f"{asked.clients} clients, {asked.rate:g} facts/s, {asked.seconds:g} s")
-            cpu, began = cpu_s(process.pid), time.monotonic()
+            cpu, began, had = cpu_s(process.pid), time.monotonic(), records(url)
             seen = asyncio.run(load(base, token, asked.clients, asked.seconds))
-            cores = (cpu_s(process.pid) - cpu) / (time.monotonic() - began)
+            took = time.monotonic() - began
+            cores = (cpu_s(process.pid) - cpu) / took
+            arrived = (records(url) - had) / took
             feeder.terminate()
             feeder.join()
         finally:
@@ -201,6 +209,7 @@ def main() -> None:
             errors = [line for line in process.stderr or () if "lock" in line.lower()]
             process.wait()
     told = {
+        "facts_arrived_per_s": round(arrived),
         "cpu_ms_of_a_kept_answer": round(1e3 * answer_s, 2),
         "answers": len(seen.seconds),
         "statuses": dict(seen.statuses),
