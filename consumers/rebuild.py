@@ -15,6 +15,9 @@ from consumers.projector import Progress, Projector
 from ledger.book import Book, BookError, BookInUse, connect
 from ledger.log import EventLog, Positions
 
+MEMORY_LIMIT = "768MB"
+"""DuckDB's while a book is built: what it has written already need not stay in memory."""
+
 
 def project(log: EventLog, path: Path, progress: Progress | None = None) -> Inserted:
     """Bring the book at `path` up to where the log ends now; rebuild it if it was built with
@@ -57,6 +60,7 @@ def rebuild(
     with contextlib.closing(book):
         # Inserts of a chunk have no work for a second thread, but pay for handing it over.
         book.connection.execute("SET threads = 1")
+        book.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         projector = Projector(log, book)
         projector.catch_up(until, progress)
         book.connection.execute("CHECKPOINT")
