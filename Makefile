@@ -24,9 +24,9 @@ demo: setup
 test: setup lint
 	$(PYTEST) -v -n 2 --dist loadfile -m "not long"
 
-# What needs no broker, no engine and no Megatron, and kills nothing: under 2 minutes.
+# What needs no broker, no engine and no Megatron, kills nothing and is quick: under 2 minutes.
 test-fast: setup
-	$(PYTEST) -n 2 --dist loadfile -m "not long and not kafka and not fault and not engine and not trainer and not sandboxes"
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not long and not kafka and not fault and not engine and not trainer and not sandboxes"
 
 # The exhaustive rounds as well.
 test-long: setup

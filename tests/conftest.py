@@ -24,6 +24,50 @@ from tests.kafka_lab import Lab, started_lab
 from tests.recorded import RUN, Make
 from tests.registry import Registry
 
+SLOW = frozenset(
+    [
+        "test_assembler_properties",
+        "test_assembler_restart",
+        "test_cli",
+        "test_conservation",
+        "test_dispositions",
+        "test_engine_server",
+        "test_import_harbor",
+        "test_import_miles",
+        "test_import_mini_swe_agent",
+        "test_import_prime_rl",
+        "test_import_swe_bench",
+        "test_import_terminal_bench",
+        "test_import_verl",
+        "test_importers",
+        "test_page",
+        "test_pass_at_1",
+        "test_projector",
+        "test_recorder_limits",
+        "test_recorder_processes",
+        "test_replay",
+        "test_report_command",
+        "test_sandbox_faults",
+        "test_sandbox_pool",
+        "test_serve",
+        "test_serve_as_of",
+        "test_serve_schema",
+        "test_serve_sql",
+        "test_sft_batches",
+        "test_simulator",
+        "test_spool_owners",
+        "test_what_if",
+    ]
+)
+"""Files that take over 5 s."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-fast` leaves out."""
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap() -> Iterator[str]:

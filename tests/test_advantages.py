@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from statistics import stdev
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.advantages import (
+    STD_EPSILON,
     Algorithm,
     advantages,
     mean_and_std,
@@ -88,8 +91,10 @@ def test_advantages_sum_to_nothing_and_do_not_depend_on_the_order(
     algorithm: Algorithm, rewards: list[float], chance: object
 ) -> None:
     found = advantages(algorithm, rewards)
-    scale = max(1.0, *(abs(each) for each in found))
-    assert math.fsum(found) == pytest.approx(0.0, abs=1e-6 * scale * len(found))
+    # The mean is off by its rounding, which a small deviation magnifies.
+    rounding = len(rewards) * max(map(abs, rewards)) * sys.float_info.epsilon
+    magnified = 1.0 / (stdev(rewards) + STD_EPSILON) if algorithm is Algorithm.GRPO else 2.0
+    assert abs(math.fsum(found)) <= 1e-12 + 4 * len(rewards) * rounding * magnified
     order = list(range(len(rewards)))
     chance.shuffle(order)  # type: ignore[attr-defined]
     shuffled = advantages(algorithm, [rewards[at] for at in order])
