@@ -198,7 +198,7 @@ def _scaled_up() -> list[Any]:
     declared = {"run_id": run, "engine_gpus_per_node": 8, "engine_gpu_type": "H100"}
     facts = [
         replace(_template("run_declared"), run_id=run, kind=RunKind.TRAIN, name="scaled up",
-                occurred_at=AT),
+                occurred_at=AT - timedelta(seconds=1)),
         replace(_template("resources_declared"), **declared, engine_nodes=1, occurred_at=AT,
                 limits={"docker networks": 31.0}, sandbox_slots=128),
         *_rollouts(run, 0, 360, 86, 1),

@@ -77,10 +77,14 @@ def _meant(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[UUID,
 def read_throughput(
     connection: duckdb.DuckDBPyConnection, asked: Asked, rule_set: int | None
 ) -> tuple[Side, Row]:
-    """One row of `throughput`. Raises BookError where none, or more than one, is meant."""
+    """One row of `throughput`. A span without an attempt (a run begins before it has said what it
+    runs on) is meant only where it is asked for. Raises BookError where none, or more than one, is
+    meant."""
     found = rows_of(connection, "throughput", asked.run_id, "span, rule_set")
     if asked.number is not None:
         found = [row for row in found if row["span"] == asked.number]
+    else:
+        found = [row for row in found if row["attempted"]] or found
     if rule_set is not None:
         found = [row for row in found if row["rule_set"] == rule_set]
     row = the_one(asked, found, ("span", "rule_set"))
