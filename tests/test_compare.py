@@ -193,12 +193,13 @@ def _rollouts(run: str, first: float, seconds: float, count: int, number: int) -
 
 
 def _scaled_up() -> list[Any]:
-    """Six minutes on one node, then six on three: 860 and 3,480 attempts an hour."""
+    """Six minutes on one node, then six on three: 860 and 3,480 attempts an hour. Its step began a
+    second before it said what it ran on: a span of no attempt."""
     run = run_of("scaled up")
     declared = {"run_id": run, "engine_gpus_per_node": 8, "engine_gpu_type": "H100"}
     facts = [
         replace(_template("run_declared"), run_id=run, kind=RunKind.TRAIN, name="scaled up",
-                occurred_at=AT - timedelta(seconds=1)),
+                occurred_at=AT),
         replace(_template("resources_declared"), **declared, engine_nodes=1, occurred_at=AT,
                 limits={"docker networks": 31.0}, sandbox_slots=128),
         *_rollouts(run, 0, 360, 86, 1),
@@ -207,8 +208,8 @@ def _scaled_up() -> list[Any]:
         *_rollouts(run, 360, 360, 348, 2),
     ]  # fmt: skip
     # What happens at the end of the second span is what ends it.
-    facts.append(replace(_template("step_completed"), run_id=run, step=1, wall_s=720.0,
-                         started_at=AT, occurred_at=AT + timedelta(seconds=720)))  # fmt: skip
+    facts.append(replace(_template("step_completed"), run_id=run, step=1, wall_s=721.0,
+                         started_at=AT - timedelta(seconds=1), occurred_at=AT + timedelta(seconds=720)))  # fmt: skip
     return [
         replace(fact, event_id=an_id("scaled up", i), producer_seq=i)
         for i, fact in enumerate(facts)
