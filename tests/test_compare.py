@@ -209,7 +209,8 @@ def _scaled_up() -> list[Any]:
     ]  # fmt: skip
     # What happens at the end of the second span is what ends it.
     facts.append(replace(_template("step_completed"), run_id=run, step=1, wall_s=721.0,
-                         started_at=AT - timedelta(seconds=1), occurred_at=AT + timedelta(seconds=720)))  # fmt: skip
+                         started_at=AT - timedelta(seconds=1),
+                         occurred_at=AT + timedelta(seconds=720)))  # fmt: skip
     return [
         replace(fact, event_id=an_id("scaled up", i), producer_seq=i)
         for i, fact in enumerate(facts)
@@ -304,7 +305,7 @@ def test_compare_names_what_it_could_have_meant(rollbook: Compare) -> None:
     status, _, errors = rollbook("throughput", "scaled up", "scaled up/2")
     assert status == 2
     assert "'scaled up' must have one span and one rule_set (RUN/NUMBER, --rule-set)" in errors
-    assert "span 1, rule_set 1; span 2, rule_set 1" in errors
+    assert ", and has span 1, rule_set 1; span 2, rule_set 1" in errors
     status, _, errors = rollbook("pass-at-1", "before", "never")
     assert (status, errors) == (
         2, "error: 'never' must be the id or the name of one run, and means none\n"
