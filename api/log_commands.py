@@ -65,6 +65,8 @@ def copy_log(
     say(f"{redact(to)}: {copied.records} records copied, {copied.erased} of the run left out")
     if copied.renamed:
         say(f"{copied.renamed} records of other runs named it, and name {copied.alias} now")
+    if copied.moved:
+        say(f"{copied.moved} records tell positions of the copy now, not of the source")
     for place in copied.unreadable:
         say(f"left out, since its run can't be read: {place}")
     raise typer.Exit(1 if copied.unreadable else 0)

@@ -42,7 +42,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Form
     elif form is Format.MARKDOWN:
         _print_markdown(columns, rows)
     elif form is Format.CSV:
-        writer = csv.writer(sys.stdout)
+        writer = csv.writer(sys.stdout, lineterminator="\n")  # not \r\n: shells keep the \r
         writer.writerow(columns)
         writer.writerows([["" if each is None else _csv(each) for each in row] for row in rows])
     else:

@@ -4,17 +4,32 @@ it, use the copy, and remove the log.
 Invariant: the erased run's id is nowhere in the copy, and whatever the copy lacks or has otherwise
 is told. `copy-log` records, as the run that the id's alias names, which numbers of which producers
 it left out; a fact of another run that names this one was renamed.
+
+Where both logs have one partition and the copy can be told its times (a SQLite log can), records
+keep theirs, and positions that facts tell are moved to where the copy has the same records
+(`relocation.py`): what was decided in the source can be decided again in the copy. A Kafka dates
+records by its own clock, so there `replay --batches` says that it can't.
 """
 
 from __future__ import annotations
 
+import operator
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from consumers.erasure import Erasure, as_uuid
+from consumers.relocation import Relocation
 from ledger.avro import DecodeError, decode_datum
-from ledger.log import TOPICS, EventLog, LogError, Record, RecordBatch, TopicPartition
+from ledger.log import (
+    TOPICS,
+    DatedLog,
+    EventLog,
+    LogError,
+    Record,
+    RecordBatch,
+    TopicPartition,
+)
 from ledger.wire.checks import Datum
 from ledger.wire.encoder import Draft, FactEncoder, now_us
 
@@ -31,6 +46,8 @@ class Copied:
     """Records of the run, left out."""
     renamed: int = 0
     """Records of other runs that named the run; they name its alias now. Copied too."""
+    moved: int = 0
+    """Records that tell other positions than in the source: the copy's. Copied too."""
     alias: str | None = None
     """UUID in place of the erased run's; null: no run was to be erased."""
     unreadable: list[str] = field(default_factory=list[str])
@@ -46,10 +63,21 @@ def copy_log(source: EventLog, target: EventLog, without_run: uuid.UUID | None =
     _check_empty(target)
     erasing = None if without_run is None else _Erasing(Erasure(without_run))
     copied = Copied() if erasing is None else erasing.copied
-    for topic in ("tokens", "batches", "events"):  # payloads before the facts that name them
-        end = source.end_positions(topic)
-        for place, start in source.start_positions(topic).items():
-            _copy(source, target, place, range(start, end[place]), erasing, copied)
+    places = _places(source)
+    dated = isinstance(target, DatedLog) and _is_single(source) and _is_single(target)
+    relocation = _relocation(source, places, erasing) if dated else None
+    for place, offsets in places.items():
+        for batch in _batches(source, place, offsets):
+            kept = list(_kept(place, batch, erasing))
+            records = [record for _, record in kept]
+            if isinstance(target, DatedLog) and relocation is not None:
+                moved = [_moved(relocation, record) for record in records]
+                times_us = [batch.log_times_us[row] for row, _ in kept]
+                target.append_dated(place.topic, moved, times_us)
+                copied.moved += sum(map(operator.is_not, moved, records))
+            else:
+                target.append(place.topic, records)
+            copied.records += len(records)
     if erasing is not None and (copied.erased or copied.renamed):
         target.append("events", erasing.facts())
     return copied
@@ -62,23 +90,58 @@ def _check_empty(target: EventLog) -> None:
                 raise LogError(f"a log is copied to an empty one, and {place} ends at {end}")
 
 
-def _copy(
-    source: EventLog,
-    target: EventLog,
-    place: TopicPartition,
-    offsets: range,
-    erasing: _Erasing | None,
-    copied: Copied,
-) -> None:
+def _is_single(log: EventLog) -> bool:
+    return all(len(log.end_positions(topic)) == 1 for topic in TOPICS)
+
+
+def _places(source: EventLog) -> dict[TopicPartition, range]:
+    """What there is to copy now; payloads before the facts that name them."""
+    found: dict[TopicPartition, range] = {}
+    for topic in ("tokens", "batches", "events"):
+        ends = source.end_positions(topic)
+        found |= {
+            place: range(start, ends[place])
+            for place, start in source.start_positions(topic).items()
+        }
+    return found
+
+
+def _batches(source: EventLog, place: TopicPartition, offsets: range) -> Iterator[RecordBatch]:
     with source.reader({place: offsets.start}) as reader:
         while reader.positions[place] < offsets.stop:
             for batch in reader.poll(1.0, CHUNK_RECORDS):
-                if erasing is None:
-                    kept = list(map(Record, batch.keys, batch.values))
-                else:
-                    kept = list(erasing.kept(place, batch))
-                target.append(place.topic, kept)
-                copied.records += len(kept)
+                yield batch.split(offsets.stop)[0]
+
+
+def _relocation(
+    source: EventLog, places: Mapping[TopicPartition, range], erasing: _Erasing | None
+) -> Relocation:
+    """Where the copy will have what. A cut may lie at records that are copied after it, so all of
+    the source is looked at first."""
+    found = Relocation()
+    for place, offsets in places.items():
+        for batch in _batches(source, place, offsets):
+            for offset, value in zip(batch.offsets, batch.values, strict=True):
+                if erasing is None or erasing.keeps(value):
+                    found.keep(place, offset)
+    return found
+
+
+def _kept(
+    place: TopicPartition, batch: RecordBatch, erasing: _Erasing | None
+) -> Iterable[tuple[int, Record]]:
+    """Rows of a batch and their records, as far as the copy gets them."""
+    if erasing is None:
+        return enumerate(map(Record, batch.keys, batch.values))
+    return erasing.kept(place, batch)
+
+
+def _moved(relocation: Relocation, record: Record) -> Record:
+    try:
+        value = relocation.moved_in(record.value)
+    except DecodeError:
+        return record  # it is copied as it is: the projector keeps it in quarantine
+    return record if value is record.value else Record(record.key, value)
 
 
 class _Erasing:
@@ -90,9 +153,17 @@ class _Erasing:
         self._numbers: dict[uuid.UUID, list[int]] = {}
         """Numbers left out, by incarnation."""
 
-    def kept(self, place: TopicPartition, batch: RecordBatch) -> Iterator[Record]:
-        """The batch's records of other runs, none of which names the run any more."""
-        for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+    def keeps(self, value: bytes) -> bool:
+        """Whether a record is known to be of another run."""
+        try:
+            return not self._erasure.covers(decode_datum(value)[1])
+        except DecodeError:
+            return False
+
+    def kept(self, place: TopicPartition, batch: RecordBatch) -> Iterator[tuple[int, Record]]:
+        """The batch's records of other runs by their row, none of which names the run any more."""
+        columns = zip(batch.offsets, batch.keys, batch.values, strict=True)
+        for row, (offset, key, value) in enumerate(columns):
             try:
                 _, datum = decode_datum(value)
             except DecodeError:
@@ -104,7 +175,7 @@ class _Erasing:
             renamed = self._erasure.renamed
             record = Record(renamed(key.encode()).decode(), renamed(value))
             self.copied.renamed += record != (key, value)
-            yield record
+            yield row, record
 
     def _note(self, datum: Datum) -> None:
         self.copied.erased += 1

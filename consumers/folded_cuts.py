@@ -122,6 +122,12 @@ class Fold:
         state.settings = settings
         for batch in self._feed.up_to(places):
             feed(state, batch, self._each)
+        if state.clock.us > to_micros(recorded.cut.log_time):
+            raise BadCut(
+                f"a cut was made at {recorded.cut.log_time}, and a record before it is dated"
+                f" {moment(state.clock.us)}: this is a copy, whose clock isn't the one of the log"
+                " that was decided in"
+            )
         state.problems.clear()
         state.forget_evidence()
         if state.kind is None:

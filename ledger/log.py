@@ -22,7 +22,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 Topic = Literal["events", "tokens", "batches"]
 
@@ -219,6 +219,18 @@ class EventLog(Protocol):
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
+
+
+@runtime_checkable
+class DatedLog(Protocol):
+    """A log that can be told when records were appended elsewhere."""
+
+    def append_dated(
+        self, topic: Topic, records: Sequence[Record], log_times_us: Sequence[int]
+    ) -> None:
+        """Append records of another log with their log times there, (n,), which never step back.
+        Raises as EventLog.append, and LogError for a time before the log's last."""
+        ...
 
 
 def check_sizes(topic: Topic, records: Sequence[Record]) -> None:

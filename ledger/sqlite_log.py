@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import os
 import sqlite3
 import time
@@ -74,6 +75,25 @@ class SqliteLog:
         check_sizes(topic, records)
         if records:
             self._file.write(lambda connection: _insert(connection, topic, records), timeout_s)
+
+    def append_dated(
+        self, topic: Topic, records: Sequence[Record], log_times_us: Sequence[int]
+    ) -> None:
+        """See DatedLog.append_dated; all of `records` or none are appended."""
+        check_sizes(topic, records)
+
+        def insert(connection: sqlite3.Connection) -> None:
+            last_us = _counters(connection, topic)[2]
+            for before_us, time_us in itertools.pairwise([last_us, *log_times_us]):
+                if time_us < before_us:
+                    raise LogError(
+                        f"log times must not step back, got {time_us} us after {before_us}"
+                        f" (topic {topic})"
+                    )
+            _insert_dated(connection, topic, records, log_times_us)
+
+        if records:
+            self._file.write(insert, OPEN_TIMEOUT_S)
 
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> SqliteFencedWriter:
         def take(connection: sqlite3.Connection) -> int:
@@ -207,15 +227,26 @@ def _counters(connection: sqlite3.Connection, topic: Topic) -> tuple[int, int, i
 
 
 def _insert(connection: sqlite3.Connection, topic: Topic, records: Sequence[Record]) -> None:
-    _, end, last_us = _counters(connection, topic)
-    now_us = max(time.time_ns() // 1000, last_us)
+    now_us = max(time.time_ns() // 1000, _counters(connection, topic)[2])
+    _insert_dated(connection, topic, records, [now_us] * len(records))
+
+
+def _insert_dated(
+    connection: sqlite3.Connection,
+    topic: Topic,
+    records: Sequence[Record],
+    log_times_us: Sequence[int],
+) -> None:
+    if not records:
+        return
+    end = _counters(connection, topic)[1]
+    rows = zip(itertools.count(end), log_times_us, records, strict=False)
     connection.executemany(
-        _INSERT[topic],
-        [(end + i, now_us, record.key, record.value) for i, record in enumerate(records)],
+        _INSERT[topic], [(at, time_us, key, value) for at, time_us, (key, value) in rows]
     )
     connection.execute(
         "UPDATE topics SET end_offset = ?, last_log_time_us = ? WHERE topic = ?",
-        (end + len(records), now_us, topic),
+        (end + len(records), log_times_us[-1], topic),
     )
 
 
