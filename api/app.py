@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.pages import alerts, panels
 from api.pages.home import add_home
+from api.pages.interface import add_interface
 from api.server import accounts, facts, groups, operation, reports, stream, trajectories
 from api.server.access import Gate
 from api.server.desk import Desk
@@ -44,7 +45,10 @@ def make_app(
     token: str | None, thresholds: Thresholds,
 ) -> ASGIApp:  # fmt: skip
     """The application; `token` null: everybody may. `thresholds` are those of [alerts]."""
-    app = FastAPI(title="Rollbook", version="1", description=DESCRIPTION, redoc_url=None)
+    # FastAPI's own page loads scripts from other hosts: api/pages/interface.py is ours.
+    app = FastAPI(
+        title="Rollbook", version="1", description=DESCRIPTION, docs_url=None, redoc_url=None
+    )
     measures = Measures(owner)
     for routes in (
         reports.router(desk),
@@ -62,6 +66,7 @@ def make_app(
     add_handlers(app)
     gate = Gate(Bounded(app), token)
     add_home(app, gate)
+    add_interface(app)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return Timed(gate, measures)
 

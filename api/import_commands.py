@@ -36,12 +36,23 @@ MAX_NAMED = 20
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    app.command("import")(import_runs)
+    app.command("import", epilog=_of_formats())(import_runs)
+
+
+def _of_formats() -> str:
+    """What each format takes, a paragraph each."""
+    lines = [
+        f"{name}: {form.path}" + "".join(f" (--set {setting})" for setting in form.settings)
+        for name, form in FORMATS.items()
+    ]
+    return "\n\n".join(["PATH, by format:", *lines])
 
 
 def import_runs(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help=f"{', '.join(sorted(FORMATS))}.")],
-    path: Annotated[Path, typer.Argument(help="File or folder that the other system wrote.")],
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help=f"{', '.join(FORMATS)}.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="What that system wrote: see below.")
+    ],
     log: LogOption = None,
     config: ConfigOption = None,
     timezone: Annotated[
@@ -53,7 +64,7 @@ def import_runs(
     ] = None,
     extra: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the format: name=value. Repeatable."),
+        typer.Option("--set", help="A setting of the format: see below. Repeatable."),
     ] = None,
     form_of_rows: FormatOption = Format.TABLE,
 ) -> None:
@@ -75,9 +86,7 @@ def import_runs(
                 answers = reconcile(run.claims, lambda sql, of=run, to=book: _one(to, sql, of))
             compared += [(run, each) for each in answers]
     print_rows(COLUMNS, [_row(run, each) for run, each in compared], form_of_rows)
-    findings = sum(each.unexplained for _, each in compared)
-    if findings:
-        say(f"{findings} of {len(compared)} figures differ without a reason")
+    findings = _tell_comparison([each for _, each in compared])
     raise typer.Exit(1 if findings or changed else 0)
 
 
@@ -118,6 +127,18 @@ def _tell(run: ForeignRun, written: Written) -> None:
         say(f"kept as the log has it, the files now say otherwise: {place}")
     if (more := len(written.changed) - MAX_NAMED) > 0:
         say(f"kept as the log has it: {more} facts more")
+
+
+def _tell_comparison(compared: list[Compared]) -> int:
+    """Say how many of the files' figures agree; how many differ without a reason."""
+    findings = sum(each.unexplained for each in compared)
+    stated = [each for each in compared if each.claim.foreign is not None]
+    agree = sum(each.agrees for each in stated)
+    told = f"{agree} of the {len(stated)} figures that the files state agree"
+    if explained := len(stated) - agree - findings:
+        told += f", {explained} differ for a reason that is given"
+    say(f"{told}, {findings} differ without a reason" if findings else told)
+    return findings
 
 
 @contextlib.contextmanager

@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import math
 import sys
 from collections.abc import Callable, Generator, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from api.server.json_values import plain
 
 errors = Console(stderr=True)
 
@@ -53,7 +53,7 @@ def objects_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[di
     """(n,) rows as what JSON can hold, by column. Raises ValueError for two columns of one name."""
     if len(set(columns)) < len(columns):
         raise ValueError(f"json needs columns of different names, got {', '.join(columns)}")
-    return [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
+    return [dict(zip(columns, map(plain, row), strict=True)) for row in rows]
 
 
 def print_json(value: Any) -> None:
@@ -65,7 +65,7 @@ def print_json(value: Any) -> None:
 def _print_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     def cell(value: Any) -> str:
         # It can hold neither a bar nor the end of a line.
-        text = "" if value is None else str(_plain(value))
+        text = "" if value is None else str(plain(value))
         return " ".join(text.replace("|", "\\|").split())
 
     def line(cells: Sequence[Any]) -> str:
@@ -86,30 +86,13 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         numbers = all(isinstance(row[i], int | float | None) for row in rows)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[Text("" if each is None else str(_plain(each))) for each in row])
+        table.add_row(*[Text("" if each is None else str(plain(each))) for each in row])
     console.print(table)
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold of a value; nan and infinity by their names."""
-    if isinstance(value, dict):
-        pairs: dict[Any, Any] = value
-        return {str(_plain(key)): _plain(item) for key, item in pairs.items()}
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [_plain(item) for item in items]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, int | float | str | None) else str(value)
-
-
 def _csv(value: Any) -> Any:
-    plain = _plain(value)
-    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else plain
+    told = plain(value)
+    return json.dumps(told, ensure_ascii=False) if isinstance(told, list | dict) else told
 
 
 @contextlib.contextmanager

@@ -119,7 +119,7 @@ def test_of_several_rewards_none_is_chosen_unless_the_user_says_which(
 ) -> None:
     job = put_job(tmp_path / "a-job", [a_trial("task", 0, {"a": 1.0, "b": 0.0})])
     said = imported(FORM, job, sqlite_url)
-    assert "has several rewards (a, b), so the trial has none" in said.notes
+    assert "has several rewards (a, b), so the attempt has none" in said.notes
     query = "SELECT value, components['a'], components['b'] FROM reward_assigned"
     assert booked(sqlite_url, tmp_path, query) == [(None, 1.0, 0.0)]
     (run,) = read(FORM, job, reward_key="b")

@@ -20,29 +20,7 @@ from producers.importers.miles_pickle import Tensor, load
 from producers.importers.miles_steps import timed_steps
 from producers.importers.source import BadImport, Json, SourceFile
 from tests.foreign import booked, imported, read, refused
-
-T0 = 1_767_225_600.0
-"""2026-01-01, in seconds since the epoch."""
-
-
-def a_sample(index: int, group: int, reward: Any, **more: Any) -> dict[str, Any]:
-    """As Sample.to_dict gives it."""
-    usual = {
-        "index": index,
-        "group_index": group,
-        "prompt": f"fix {group}",
-        "tokens": [1, 2, 3, 4, 5],
-        "response": "so",
-        "response_length": 3,
-        "reward": reward,
-        "loss_mask": [1, 0, 1],
-        "weight_versions": ["3"],
-        "remove_sample": False,
-        "status": "completed",
-        "metadata": {},
-        "prefix_cache_info": {"cached_tokens": 4, "total_prompt_tokens": 10},
-    }
-    return usual | more
+from tests.foreign_miles import T0, a_phase, a_sample, an_event, streams
 
 
 def dump(folder: Path, name: str, samples: list[dict[str, Any]], rollout_id: int = 0) -> None:
@@ -54,26 +32,6 @@ def dump_rank(folder: Path, name: str, indices: list[int], **columns: Any) -> No
     folder.mkdir(parents=True, exist_ok=True)
     data = {"sample_indices": indices, "raw_reward": [1.0, 0.0, 0.5, 0.0], **columns}
     torch.save({"rollout_id": 0, "rank": int(name[2]), "rollout_data": data}, folder / name)
-
-
-def streams(folder: Path, **rows: list[dict[str, Any]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    meta = {"run_name": "night", "start_ts": T0, "args": {"lr": 1e-6, "wandb_key": "hidden"}}
-    (folder / "meta.json").write_text(json.dumps(meta))
-    for name, records in rows.items():
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        (folder / f"{name}.jsonl").write_text(text)
-
-
-def a_phase(name: str, start: float, end: float, rank: int = 0) -> dict[str, Any]:
-    end = end if end == -1 else T0 + end
-    return {"name": name, "t0": T0 + start, "t1": end, "node": "n", "gpus": [0], "rank": rank,
-            "role": "train"}  # fmt: skip
-
-
-def an_event(kind: str, at: float, index: int, turn: int = -1, detail: str = "") -> dict[str, Any]:
-    return {"ts": T0 + at, "kind": kind, "sample_index": index, "group_index": 0, "turn": turn,
-            "weight_version": "3", "detail": detail}  # fmt: skip
 
 
 def as_json(records: list[dict[str, Any]]) -> list[Json]:
@@ -142,7 +100,6 @@ def test_a_whole_folder_is_a_run_and_its_evaluations(details: Path, tmp_path: Pa
     assert said.figures["rollout 0 actor_train_time"] == (48.0, 48.0, "agrees")
     assert "1 aborted samples have a reward of 0" in said.notes
     assert "1 phases are open" in said.notes
-    assert "0 facts new" in imported("miles", details, url).notes
 
     def ask(query: str) -> list[Any]:
         return booked(url, tmp_path, query)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from api.server.access import COOKIE
 from ledger.open_log import open_log
 from tests.assembled import RUN, group_id, trajectory_id
 from tests.lived_runs import lived
@@ -216,6 +218,23 @@ def test_nothing_of_the_book_is_told_without_the_token(served: Served) -> None:
     mode = stat.S_IMODE(Path(f"{served.book}.token").stat().st_mode)
     assert mode == 0o600
     assert served.token not in "".join(served.said)
+
+
+def test_no_page_names_another_host(served: Served) -> None:
+    """What a page names is asked too, but for Plotly's own script, which the headers keep in."""
+    cookie = {"Cookie": f"{COOKIE}={served.token}"}
+    pages = [served.ask("/", headers=cookie), served.ask("/docs")]
+    named = {each for page in pages for each in re.findall(rb'(?:src|href)="(/[^"]*)"', page.body)}
+    assert {b"/openapi.json", b"/static/page.js"} <= named
+    for page in pages:
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+    rest = [served.ask(each.decode()) for each in named if b"plotly" not in each and each != b"/"]
+    for reply in (*pages, *rest):
+        assert reply.status == 200
+        own = reply.body.replace(served.url.encode(), b"").replace(b"http://www.w3.org/", b"")
+        assert not re.search(rb"""["'(]\s*(https?:)?//\w""", own)
+    listed = pages[1].body.decode()
+    assert all(path in listed for path in served.ask("/openapi.json").json["paths"])
 
 
 def test_a_browser_trades_the_token_of_an_address_for_a_cookie(served: Served) -> None:

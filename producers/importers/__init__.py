@@ -11,13 +11,14 @@ A format is one module with one pure-ish function (it reads files, and nothing e
 
     def read(path: Path, options: Options) -> list[ForeignRun]
 
-and one line in `FORMATS`. It goes through these, and through nothing else:
+one entry in `FORMATS`, and its marks in recognised.py. It goes through these, and nothing else:
 
     source.py   files and JSON with their place: `SourceFile.read`, `Json`. What isn't as the format
                 says raises `BadImport` (value, rule, place). `where.ref` is a fact's source_ref.
     times.py    `Clock` (text) and `epoch` -> `Moment`, with an honest time quality. No time:
                 `UNKNOWN`.
     figures.py  the ledger's side of a claim. sums.py: sums of figures that some files leave out.
+    rewards.py  of several rewards, the one that counts.
     steps.py    training steps: phases laid end to end, files of console output.
     run.py      `ForeignRun`, its groups and attempts:
 
@@ -27,7 +28,7 @@ and one line in `FORMATS`. It goes through these, and through nothing else:
         attempt = group.attempt(key=[trial_id])
         attempt.start(clock.read(row, "started_at"), row.ref)
         attempt.fact("turn_completed", moment, row.ref, prompt_tokens=10, completion_tokens=3)
-        attempt.fact("reward_assigned", moment, row.ref, value=1.0, verifier="my-format")
+        attempt.reward(moment, row.ref, value=1.0, verifier="my-format")
         attempt.finish(moment, row.ref, stop_reason=StopReason.SUBMITTED, foreign_status="done")
         run.claim("attempts", 400, figures.ATTEMPTS, where.ref)
         run.note("3 ids of x.yaml name no attempt: a, b, c")
@@ -55,6 +56,7 @@ from datetime import tzinfo
 from importlib import import_module
 from pathlib import Path
 
+from producers.importers.recognised import formats_seen
 from producers.importers.run import ForeignRun
 from producers.importers.scrub import configuration_of
 from producers.importers.source import BadImport
@@ -85,28 +87,69 @@ class Options:
 
 Read = Callable[[Path, Options], list[ForeignRun]]
 
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format, as `rollbook import --help` tells of it."""
+
+    module: str
+    """With a function `read`."""
+    path: str
+    """What PATH is."""
+    settings: tuple[str, ...] = ()
+    """What `--set` takes."""
+
+
 FORMATS = {
-    "swe-bench": "producers.importers.swe_bench",
-    "harbor": "producers.importers.harbor",
-    "atif": "producers.importers.atif",
-    "mini-swe-agent": "producers.importers.mini_swe_agent",
-    "terminal-bench": "producers.importers.terminal_bench",
-    "miles": "producers.importers.miles",
-    "prime-rl": "producers.importers.prime_rl",
-    "slime": "producers.importers.slime",
-    "verl": "producers.importers.verl",
+    "atif": Format("atif", "a trajectory, or a folder of them"),
+    "harbor": Format(
+        "harbor", "the folder of a job or of jobs, or a trial's result.json", ("reward_key=NAME",)
+    ),
+    "miles": Format(
+        "miles",
+        "a folder of --dump-details (rollout_data, train_data, dashboard), or one dump",
+        ("reward_key=NAME",),
+    ),
+    "mini-swe-agent": Format(
+        "mini_swe_agent", "a folder of runs with their .traj.json files", ("merge=true",)
+    ),
+    "prime-rl": Format(
+        "prime_rl", "an output folder with traces.jsonl or metrics.jsonl; verifiers' too"
+    ),
+    "slime": Format("slime", "console output, or a folder of it"),
+    "swe-bench": Format(
+        "swe_bench",
+        "a run report, a submission's folder, harness logs, or leaderboards.json",
+        ("instances=FILE", "dataset_size=N"),
+    ),
+    "terminal-bench": Format("terminal_bench", "results.json, or a folder with several"),
+    "verl": Format(
+        "verl", "a folder of {global_step}.jsonl, console output, or both", ("kind=eval",)
+    ),
 }
-"""Name -> module with a function `read`."""
+"""By name."""
 
 
 def read_runs(form: str, path: Path, options: Options) -> list[ForeignRun]:
-    """The runs that lie at `path` in a format. Raises BadImport."""
-    if form not in FORMATS:
-        raise BadImport(f"format must be one of {', '.join(sorted(FORMATS))}, got {form!r}")
+    """The runs that lie at `path` in a format. Raises BadImport, which names the format that the
+    files look like where that is another one."""
     if not path.exists():
         raise BadImport(f"there is nothing at {path}")
-    read: Read = import_module(FORMATS[form]).read
-    runs = read(path, options)
-    if not any(run.has_content for run in runs):
-        raise BadImport(f"{path} holds no attempt in format {form}: the run is empty")
+    if form not in FORMATS:
+        raise BadImport(
+            f"format must be one of {', '.join(FORMATS)}, got {form!r}{_looks_like(path, form)}"
+        )
+    read: Read = import_module(f"producers.importers.{FORMATS[form].module}").read
+    try:
+        runs = read(path, options)
+        if not any(run.has_content for run in runs):
+            raise BadImport(f"{path} holds no attempt in format {form}: the run is empty")
+    except BadImport as error:
+        raise BadImport(f"{error}{_looks_like(path, form)}") from None
     return runs
+
+
+def _looks_like(path: Path, form: str) -> str:
+    """A hint behind an error; empty where the files look as they should, or like nothing."""
+    seen = formats_seen(path)
+    return "" if form in seen or not seen else f" (it looks like {' or '.join(seen)})"

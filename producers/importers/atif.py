@@ -61,7 +61,7 @@ def _trajectories(path: Path, root: Path) -> list[AtifFile]:
         row = SourceFile.read(file, root).json()
         version = row.value.get("schema_version") if isinstance(row.value, dict) else None
         if isinstance(version, str) and version.startswith(PREFIX):
-            found.append(AtifFile.read(file, root))
+            found.append(AtifFile.of(row, file.parent, root))
     return found
 
 

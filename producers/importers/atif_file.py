@@ -78,7 +78,12 @@ class AtifFile:
     @classmethod
     def read(cls, path: Path, root: Path) -> AtifFile:
         """Raises BadImport for a file that isn't ATIF, or refers to itself."""
-        found = cls(SourceFile.read(path, root).json(), path.parent, root)
+        return cls.of(SourceFile.read(path, root).json(), path.parent, root)
+
+    @classmethod
+    def of(cls, row: Json, folder: Path, root: Path) -> AtifFile:
+        """The same of a file that is read already."""
+        found = cls(row, folder, root)
         found._take(found.row)
         return found
 

@@ -29,6 +29,8 @@ class Listed:
     status: str
     """Verbatim."""
     ref: str
+    file: str
+    """The listing's own name, which tells when the program was started."""
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ def read_exit_statuses(folder: Path, root: Path) -> ExitStatuses:
         for status, instances in _statuses(source).items():
             for instance_id in instances:
                 ref = source.ref(f"/instances_by_exit_status/{status}")
-                found.listed.setdefault(instance_id, []).append(Listed(status, ref))
+                found.listed.setdefault(instance_id, []).append(Listed(status, ref, path.name))
     return found
 
 

@@ -18,6 +18,7 @@ from producers.importers import Options, configuration_of, figures
 from producers.importers.atif_file import scaffold_of
 from producers.importers.harbor_files import Trial
 from producers.importers.harbor_trial import add_trial
+from producers.importers.rewards import SETTING
 from producers.importers.run import ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile
 from producers.importers.sums import sum_of_known
@@ -40,7 +41,7 @@ class _Job:
 
 def read(path: Path, options: Options) -> list[ForeignRun]:
     """A run for each job, agent, model and dataset. Raises BadImport."""
-    reward_key = options.taken("reward_key").get("reward_key")
+    reward_key = options.taken(SETTING).get(SETTING)
     root = path if path.is_dir() else path.parent
     jobs, notes = _jobs(path, root)
     clock = Clock(options.timezone)

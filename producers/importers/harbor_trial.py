@@ -16,8 +16,9 @@ from ledger.facts.lists import Stage, StopReason
 from producers.importers.atif import claim_totals
 from producers.importers.atif_file import AtifFile, add_steps
 from producers.importers.harbor_files import CAPS, Trial
+from producers.importers.rewards import chosen_reward
 from producers.importers.run import Attempt, ForeignRun
-from producers.importers.source import BadImport, Json, SourceFile
+from producers.importers.source import Json, SourceFile
 from producers.importers.times import Clock
 
 
@@ -106,11 +107,10 @@ def _reward(
     }
     broken = trial.exception if trial.exception_of_verifier else None
     tests = _tests(trial)
-    attempt.fact(
-        "reward_assigned",
+    attempt.reward(
         clock.read(row.member("verifier"), "finished_at"),
         result.ref if broken is None else broken.ref,
-        value=_value(run, trial, rewards, reward_key),
+        value=chosen_reward(run, result.at("rewards").place, rewards, reward_key),
         components=rewards,
         verifier="harbor",
         task_checksum=row.text("task_checksum"),
@@ -120,27 +120,6 @@ def _reward(
         error_type=trial.exception_type if broken else None,
         error=_error(broken) if broken else None,
     )
-
-
-def _value(
-    run: ForeignRun, trial: Trial, rewards: dict[str, float], reward_key: str | None
-) -> float | None:
-    """The one reward of a trial, or the one that the user names."""
-    place = trial.row.member("verifier_result").at("rewards").place
-    if reward_key is not None:
-        if rewards and reward_key not in rewards:
-            raise BadImport(
-                f"{place} must have the reward {reward_key!r} of --set reward_key, got"
-                f" {', '.join(rewards)}"
-            )
-        return rewards.get(reward_key)
-    if len(rewards) > 1:
-        run.note(
-            f"{place} has several rewards ({', '.join(rewards)}), so the trial has none: say which"
-            " with --set reward_key=NAME"
-        )
-        return None
-    return next(iter(rewards.values()), None)
 
 
 def _tests(trial: Trial) -> Counter[str] | None:

@@ -110,8 +110,7 @@ class HarnessReport:
         if found == "error_ids":
             error_type = error_type or "error_ids"
         tests = self.tests.get(instance_id)
-        attempt.fact(
-            "reward_assigned",
+        attempt.reward(
             UNKNOWN,
             self.row.at(found).ref,
             value=_VALUES[found],

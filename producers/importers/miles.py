@@ -6,8 +6,8 @@
     DIR/*.log, *.txt, *.out                  seconds     slime_lines.py
 
 Any of these will do, as will a folder of dumps or one file. Turns and their times come from the
-dashboard alone; without it an attempt's turns are unknown, and only its totals are told. A dict of
-rewards needs `--set reward_key=NAME`; without it the parts are kept and the value is unknown.
+dashboard alone; without it an attempt's turns are unknown, and only its totals are told. Of several
+rewards `--set reward_key=NAME` chooses one; without it only the parts are kept.
 
 Read from miles' source (types, dashboard); the inputs tried were made by torch in that form, since
 no public dump was at hand.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.facts.lists import RunKind, StopReason
-from producers.importers import Options, configuration_of, figures
+from producers.importers import Options, figures
 from producers.importers.miles_book import add_engines, add_steps
 from producers.importers.miles_dashboard import Lifetime, Span, lifetimes, stream
 from producers.importers.miles_dump import (
@@ -30,13 +30,14 @@ from producers.importers.miles_dump import (
     rollout_dumps,
     trained,
 )
+from producers.importers.miles_run import FORM, dashboard_of, training_run
+from producers.importers.rewards import SETTING, chosen_reward
 from producers.importers.run import Attempt, ForeignRun
-from producers.importers.source import BadImport, Json, SourceFile, digest_of
+from producers.importers.source import BadImport, Json, digest_of
 from producers.importers.steps import console_files
 from producers.importers.sums import sum_of_all
 from producers.importers.times import UNKNOWN, epoch
 
-FORM = "miles"
 _ENDED = {
     "completed": StopReason.SUBMITTED,
     "truncated": StopReason.OUTPUT_CAP,
@@ -58,18 +59,18 @@ class _Reading:
 
 def read(path: Path, options: Options) -> list[ForeignRun]:
     """One training run, and an evaluation for each eval dump. Raises BadImport."""
-    reward_key = options.taken("reward_key").get("reward_key")
+    reward_key = options.taken(SETTING).get(SETTING)
     root = path if path.is_dir() else path.parent
     inside = path / "rollout_data"
     dumps = rollout_dumps(inside if inside.is_dir() else path, root)
-    board = _dashboard(path)
+    board = dashboard_of(path)
     logs = console_files(path) if path.is_dir() else []
     if not dumps and board is None and not logs:
         raise BadImport(f"{path.name} must hold rollout dumps (0.pt), a dashboard folder or"
                         " console output, got none of these")  # fmt: skip
     lives = lifetimes(stream(board, "trajectories", root)) if board else {}
     reading = _Reading(lives, reward_key)
-    run = _training_run(path, root, dumps, board, logs)
+    run = training_run(path, root, dumps, board, logs)
     for dump in dumps:
         if not dump.evaluation:
             _add_dump(run, dump, reading)
@@ -83,40 +84,6 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     apart = _Reading({}, reward_key)
     evaluations = [_evaluation(run, dump, apart) for dump in dumps if dump.evaluation]
     return [*([run] if run.attempts or run.other_facts else []), *evaluations]
-
-
-def _dashboard(path: Path) -> Path | None:
-    for folder in (path / "dashboard", path):
-        if folder.is_dir() and any(
-            (folder / name).exists() for name in ("meta.json", "phases", "phases.jsonl")
-        ):
-            return folder
-    return None
-
-
-def _training_run(
-    path: Path, root: Path, dumps: list[RolloutDump], board: Path | None, logs: list[Path]
-) -> ForeignRun:
-    """Known by the dashboard's meta.json; without it by the first dump or log: both stay the same
-    while the run goes on."""
-    meta = None
-    if board is not None and (board / "meta.json").is_file():
-        meta = SourceFile.read(board / "meta.json", root).json()
-    if meta is not None:
-        key, ref = [meta.text("run_name") or "", str(meta.number("start_ts"))], meta.ref
-    elif dumps:
-        key, ref = [dumps[0].source.sha256], dumps[0].source.ref()
-    elif logs:
-        first = SourceFile.read(logs[0], root)
-        key, ref = [first.sha256], first.ref()
-    else:
-        key, ref = [path.name], path.name
-    name = (meta.text("run_name") if meta else None) or path.name
-    run = ForeignRun(FORM, key, kind=RunKind.TRAIN, name=name, ref=ref)
-    if meta is not None:
-        arguments = meta.at("args").value or {}
-        run.declare(epoch(meta, "start_ts"), configuration=configuration_of(arguments))
-    return run
 
 
 def _evaluation(parent: ForeignRun, dump: RolloutDump, reading: _Reading) -> ForeignRun:
@@ -169,7 +136,7 @@ def _add_attempt(
     attempt.start(at, row.ref)
     if life is not None:
         _add_spans(attempt, life)
-    _add_reward(attempt, row, reading.reward_key)
+    _add_reward(run, attempt, row, reading.reward_key)
     status = row.need_text("status")
     if status == "pending":
         run.note(f"{row.place}: the sample is pending, so its attempt is in flight")
@@ -231,7 +198,7 @@ def _length(span: Span) -> float | None:
     return None if span.start is None else max(0.0, span.end - span.start)
 
 
-def _add_reward(attempt: Attempt, row: Json, reward_key: str | None) -> None:
+def _add_reward(run: ForeignRun, attempt: Attempt, row: Json, reward_key: str | None) -> None:
     """The reward as the sample has it; none where it has none."""
     told = row.at("reward")
     if told.value is None:
@@ -239,10 +206,10 @@ def _add_reward(attempt: Attempt, row: Json, reward_key: str | None) -> None:
     parts: dict[str, float] = {}
     if isinstance(told.value, dict):
         parts = told.numbers(flags=True)
-        value = parts.get(reward_key) if reward_key else None
+        value = chosen_reward(run, row.source.name, parts, reward_key)
     else:
         value = told.as_number()
-    attempt.fact("reward_assigned", UNKNOWN, row.ref, value=value, components=parts, verifier=FORM)
+    attempt.reward(UNKNOWN, row.ref, value=value, components=parts, verifier=FORM)
 
 
 def _versions(row: Json) -> list[int]:

@@ -12,6 +12,7 @@ its own, which the next one replaces. Read from mini-swe-agent 2.4.6 and 183 rea
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,9 @@ def _join_reports(folders: list[_Folder], root: Path, given: tuple[Path, ...]) -
         if not named:
             named = [
                 each
-                for each in sorted(root.rglob(f"*.{folder.name}.json"))
-                if looks_like_report(SourceFile.read(each, root).json())
+                for each in sorted(root.rglob("*.json"))
+                if each.name.endswith(f".{folder.name}.json")
+                and looks_like_report(SourceFile.read(each, root).json())
             ]
         if not named and len(folders) == len(reports) == 1:
             named = reports
@@ -132,16 +134,20 @@ def _digest(value: Any) -> str:
 
 def _run(folders: list[_Folder]) -> ForeignRun:
     sources = sorted(each.row.source.sha256 for folder in folders for each in folder.trajectories)
-    named = [file for folder in folders for file in folder.statuses.files]
+    named = [file.rpartition("/")[2] for folder in folders for file in folder.statuses.files]
+    refs = [each.row.ref for folder in folders for each in folder.trajectories]
+    refs += [each.ref for folder in folders for some in folder.statuses.listed.values()
+             for each in some]  # fmt: skip
     run = ForeignRun(
         FORM,
         sources or named,
         kind=RunKind.EVAL,
         name="+".join(folder.name for folder in folders),
-        ref=folders[0].trajectories[0].row.ref if sources else named[0],
+        ref=refs[0] if refs else named[0],
     )
+    seen = Counter[str]()
     for folder in folders:
-        _add_folder(run, folder)
+        _add_folder(run, folder, seen)
     trajectories = [each for folder in folders for each in folder.trajectories]
     reports = [each.report for each in folders if each.report] if len(folders) == 1 else []
     declare(run, trajectories)
@@ -149,7 +155,9 @@ def _run(folders: list[_Folder]) -> ForeignRun:
     return run
 
 
-def _add_folder(run: ForeignRun, folder: _Folder) -> None:
+def _add_folder(run: ForeignRun, folder: _Folder, seen: Counter[str]) -> None:
+    """The attempts of a folder. `seen` counts contents: an attempt is known by its own, and by how
+    many there were before that are the same."""
     listed = dict(folder.statuses.listed)
     for each in folder.trajectories:
         run.task(each.instance_id, each.row.ref, statement=each.statement)
@@ -163,7 +171,9 @@ def _add_folder(run: ForeignRun, folder: _Folder) -> None:
         if not attempts and folder.statuses.files:
             folder.unjoined.append(each.instance_id)
         before = _earlier(group, folder, attempts[:-1], each.image)
-        attempt = group.attempt([folder.name, each.row.source.sha256], replaces=before)
+        digest = each.row.source.sha256
+        attempt = group.attempt([digest, seen[digest]], replaces=before)
+        seen[digest] += 1
         add_attempt(attempt, each)
         if folder.report is not None and not folder.report.assign(attempt, each.instance_id):
             run.note(f"{folder.report.row.place} says nothing of {each.instance_id}")
@@ -178,7 +188,7 @@ def _earlier(
     """Attempts that left no trajectory, in one slot; the last of them."""
     last: Attempt | None = None
     for number, each in enumerate(listed):
-        last = group.attempt([folder.name, group.task_id, number, each.status], replaces=last)
+        last = group.attempt([each.file, group.task_id, number, each.status], replaces=last)
         last.start(UNKNOWN, each.ref)
         broken = each.status in SANDBOX_ERRORS
         if broken:

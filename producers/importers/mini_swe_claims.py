@@ -10,7 +10,7 @@ from producers.importers.exit_statuses import ENDED, ExitStatuses
 from producers.importers.harness_reports import HarnessReport
 from producers.importers.mini_swe_messages import Trajectory
 from producers.importers.run import ForeignRun
-from producers.importers.sums import sum_of_all
+from producers.importers.sums import sum_of_all, sum_of_known
 
 
 def declare(run: ForeignRun, trajectories: Sequence[Trajectory]) -> None:
@@ -40,8 +40,8 @@ def claim(
     run.claim("trajectories", len(trajectories), figures.of_outcomes(
         "count(*)", "turns_declared IS NOT NULL"), place)  # fmt: skip
     totals = {
-        "api_calls": (sum(each.api_calls or 0 for each in trajectories), figures.CALLS),
-        "cost in USD": (sum(each.cost or 0.0 for each in trajectories), figures.COST_USD),
+        "api_calls": (sum_of_known(each.api_calls for each in trajectories), figures.CALLS),
+        "cost in USD": (sum_of_known(each.cost for each in trajectories), figures.COST_USD),
     }
     for what, (told, query) in totals.items():
         run.claim(what, told, query, f"info.model_stats of {place}")
@@ -49,7 +49,8 @@ def claim(
     for each in trajectories:
         told += each.counted
     for what, query in _MESSAGES.items():
-        run.claim(what, told[what], query, f"messages of {place}")
+        known = told[what] if told["assistant messages"] or query == figures.TURNS else None
+        run.claim(what, known, query, f"messages of {place}")
     for status, count in Counter(each.exit_status for each in trajectories).items():
         query = figures.of_outcomes("count(*)", f"foreign_status = {figures.quoted(str(status))}")
         run.claim(f"exit_status {status}", count, query, place)

@@ -13,6 +13,7 @@ Read from the sources of verifiers 0.4.0 and prime-rl; see prime_rl_trace.py for
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from ledger.facts.lists import Phase, RunKind, StopReason
 from producers.importers import Options, configuration_of, figures
 from producers.importers.prime_rl_trace import Policy, add_trace
 from producers.importers.run import ForeignRun
-from producers.importers.source import BadImport, Json, SourceFile, listed, name_below
+from producers.importers.source import BadImport, Json, SourceFile, digest_of, listed, name_below
 from producers.importers.steps import end_to_end
 from producers.importers.sums import sum_of_all
 from producers.importers.times import UNKNOWN, epoch
@@ -53,8 +54,8 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
     episodes = [episode for file in taken for episode in _episodes(file, root)]
     by_run: dict[tuple[str, ...], list[_Episode]] = {}
     for episode in episodes:
-        by_run.setdefault(_run_key(episode, root), []).append(episode)
-    runs = [_run(key, found, path) for key, found in by_run.items()]
+        by_run.setdefault(_together(episode), []).append(episode)
+    runs = [_run(found, path) for found in by_run.values()]
     trainings = [run for run in runs if run.kind is RunKind.TRAIN]
     if metrics:
         run = trainings[0] if trainings else _bare_run(path, root, metrics[0])
@@ -93,27 +94,37 @@ def _episodes(file: Path, root: Path) -> list[_Episode]:
     return found
 
 
-def _run_key(episode: _Episode, root: Path) -> tuple[str, ...]:
-    """Training and the evaluations of each step are runs of their own."""
+def _together(episode: _Episode) -> tuple[str, ...]:
+    """What the episodes of one run share. Training and the evaluations of each step are runs of
+    their own; of verifiers alone, each file is one."""
     run_id = episode.row.member("run").text("id") or ""
-    if not run_id:
-        run_id = "" if episode.step is not None else episode.row.source.sha256
+    if not run_id and episode.step is None:
+        run_id = episode.row.source.sha256
     name = episode.row.member("env").text("id") or ""
-    if episode.evaluation:
-        return "eval", run_id or root.name, name, str(episode.step)
-    return "train", run_id or root.name
+    return ("eval", run_id, name, str(episode.step)) if episode.evaluation else ("train", run_id)
 
 
-def _run(key: tuple[str, ...], episodes: Sequence[_Episode], path: Path) -> ForeignRun:
-    """The run of the episodes that share a key; the first tells what it was configured with."""
-    run = _declared(key, episodes[0], path)
+def _run_key(first: _Episode) -> list[str]:
+    """A run's own id; where it has none, that of its first episode, which stays the same while the
+    run goes on, and wherever its files lie."""
+    purpose, _, *more = _together(first)
+    run_id = first.row.member("run").text("id")
+    if not run_id:
+        run_id = first.row.text("id") or digest_of(json.dumps(first.row.value, sort_keys=True))
+    return [purpose, run_id, *more]
+
+
+def _run(episodes: Sequence[_Episode], path: Path) -> ForeignRun:
+    """The run of episodes that belong together; the first tells what it was configured with."""
+    first = min(episodes, key=lambda each: -1 if each.step is None else each.step)
+    run = _declared(_run_key(first), first, path)
     for episode in episodes:
         _add(run, episode)
     _claim(run, [episode.row for episode in episodes])
     return run
 
 
-def _declared(key: tuple[str, ...], episode: _Episode, path: Path) -> ForeignRun:
+def _declared(key: Sequence[str], episode: _Episode, path: Path) -> ForeignRun:
     kind = RunKind.EVAL if episode.evaluation else RunKind.TRAIN
     named = episode.row.member("run").text("name") or path.name
     name = named if episode.step is None or kind is RunKind.TRAIN else f"{named} {episode.step}"
@@ -203,9 +214,9 @@ def _claim(run: ForeignRun, rows: Sequence[Json]) -> None:
     run.claim("attempts", len(traces) + sum(not _trainable(row) for row in rows),
               figures.ALL_ATTEMPTS, place)  # fmt: skip
     run.claim("attempts that an error ended", failed, errors, place)
-    tokens = sum_of_all(trace.integer("num_output_tokens") for trace in traces)
-    run.claim("num_output_tokens", tokens, figures.COMPLETION_TOKENS, place)
     calls = [call for trace in traces for call in trace.items("calls")]
+    tokens = sum_of_all(trace.integer("num_output_tokens") for trace in traces) if calls else None
+    run.claim("num_output_tokens", tokens, figures.COMPLETION_TOKENS, place)
     answered = sum(not call.has("error") for call in calls)
     run.claim("answered calls", answered, figures.TURNS, place)
 

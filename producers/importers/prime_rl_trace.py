@@ -176,8 +176,7 @@ def _add_reward(attempt: Attempt, trace: Json, timing: Json) -> None:
         parts[name] = score
         total += score * (1.0 if weight is None else weight)
     scoring = timing.member("scoring")
-    attempt.fact(
-        "reward_assigned",
+    attempt.reward(
         _at(scoring, "end"),
         trace.at("rewards").ref,
         value=total if parts else None,

@@ -231,6 +231,27 @@ class Attempt:
         self.drafts.append(self.group.run.draft(name, at, ref, ids | fields))
         self.counts[name] = self.counts.get(name, 0) + 1
 
+    def reward(
+        self,
+        at: Moment,
+        ref: str,
+        /,
+        *,
+        value: float | None,
+        components: dict[str, float] | None = None,
+        **fields: Any,
+    ) -> None:
+        """reward_assigned. What is no finite number is no reward, and no part of one; the note
+        says so, since no account could compute with it."""
+        parts = {"the reward": value, **(components or {})}
+        odd = {name: each for name, each in parts.items() if each is not None and each - each != 0}
+        for name, each in odd.items():
+            place = ref.partition(" sha256:")[0]
+            self.group.run.note(f"{place}: {name} must be a finite number, got {each}: left out")
+        kept = {name: each for name, each in (components or {}).items() if name not in odd}
+        usable = None if "the reward" in odd else value
+        self.fact("reward_assigned", at, ref, value=usable, components=kept, **fields)
+
     def finish(
         self,
         at: Moment,

@@ -158,8 +158,8 @@ def _of_submission(row: Json, path: Path, setup: _Setup) -> ForeignRun:
     told |= {each: ("unresolved", 0.0) for each in setup.instances if each not in told}
     for instance_id, (status, value) in sorted(told.items()):
         attempt = _attempt(run, instance_id, row.at(status).ref)
-        attempt.fact(
-            "reward_assigned", UNKNOWN, row.at(status).ref, value=value, verifier=VERIFIER,
+        attempt.reward(
+            UNKNOWN, row.at(status).ref, value=value, verifier=VERIFIER,
             error_type="no_logs" if status == "no_logs" else None,
         )  # fmt: skip
         _finish(attempt, status, row.at(status).ref)
@@ -209,8 +209,8 @@ def _of_logs(path: Path, root: Path) -> ForeignRun:
     for instance_id, report in sorted(reports.items()):
         attempt = _attempt(run, instance_id, report.ref)
         resolved, known = report.flag("resolved"), Tests.of(report)
-        attempt.fact(
-            "reward_assigned", UNKNOWN, report.ref, verifier=VERIFIER,
+        attempt.reward(
+            UNKNOWN, report.ref, verifier=VERIFIER,
             value=None if resolved is None else float(resolved),
             tests_passed=known.passed if known else None,
             tests_failed=known.failed if known else None,

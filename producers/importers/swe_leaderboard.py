@@ -54,9 +54,7 @@ def _run(board: Json, entry: Json, name: str) -> ForeignRun:
         attempt.start(UNKNOWN, row.ref)
         passed = row.flag("resolved")
         if passed is not None:
-            attempt.fact(
-                "reward_assigned", UNKNOWN, row.ref, value=float(passed), verifier="swebench"
-            )
+            attempt.reward(UNKNOWN, row.ref, value=float(passed), verifier="swebench")
         attempt.finish(
             UNKNOWN,
             row.ref,

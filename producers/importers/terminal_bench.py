@@ -136,8 +136,7 @@ def _reward(attempt: Attempt, row: Json, mode: str, moments: dict[str, Moment]) 
         return
     tests = Counter(each.as_text() for each in row.members("parser_results").values())
     told = row.has("parser_results")
-    attempt.fact(
-        "reward_assigned",
+    attempt.reward(
         moments["test_ended_at"],
         row.ref,
         value=None if resolved is None else float(resolved),

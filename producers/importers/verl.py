@@ -106,8 +106,7 @@ def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) ->
         attempt = group.attempt([samples.step, line_no])
         attempt.start(UNKNOWN, row.ref)
         score = row.number("score")
-        attempt.fact(
-            "reward_assigned",
+        attempt.reward(
             UNKNOWN,
             row.ref,
             value=score,
@@ -117,7 +116,7 @@ def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) ->
         attempt.finish(UNKNOWN, row.ref, stop_reason=StopReason.SUBMITTED, turns_known=False)
     _note_sizes(run, samples)
     scores = [row.number("score") for row in samples.rows]
-    known = [each for each in scores if each is not None]
+    known = [each for each in scores if each is not None and math.isfinite(each)]
     place = samples.source.name
     scope = "true" if target_step is None else figures.sampled_for(samples.step)
     count = figures.of_attempts("count(*)", scope)
@@ -130,7 +129,7 @@ def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) ->
 def _components(row: Json) -> dict[str, float]:
     """Numbers beside the score, such as acc: parts of the reward by verl's account."""
     told = row.numbers(flags=True).items()
-    return {name: value for name, value in told if name not in _OWN and math.isfinite(value)}
+    return {name: value for name, value in told if name not in _OWN}
 
 
 def _note_sizes(run: ForeignRun, samples: _Samples) -> None:
