@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -202,6 +203,24 @@ def test_facts_has_every_envelope(ask: Ask) -> None:
 
 def test_losses_are_problems_of_the_book(ask: Ask) -> None:
     assert ask("FROM book_problems") == [("lost: queue_full", 3)]
+
+
+@pytest.mark.parametrize(
+    ("value", "passed"), [(0.5, True), (math.nan, None), (math.inf, None), (1e101, None)]
+)
+def test_what_is_no_reward_passes_nothing(
+    value: float, passed: bool | None, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/log.db"
+    facts = [
+        fact("run_declared", 0, kind=RunKind.TRAIN, name="lab", pass_threshold=0.5),
+        one("trajectory_started", 2, task_id="t"),
+        one("reward_assigned", 5, value=value, verifier="pytest"),
+    ]
+    with open_log(url) as log:
+        append(log, numbered([replace(x, event_id=an_id("f", i)) for i, x in enumerate(facts)]))
+    projected(url, tmp_path / "book")
+    assert rows(tmp_path / "book", "SELECT passed FROM trajectories") == [(passed,)]
 
 
 def test_numbers_at_the_edge_of_their_type_break_no_view(tmp_path: Path) -> None:

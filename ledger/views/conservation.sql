@@ -87,6 +87,11 @@ slot_in_group AS (
     WHERE slot NOT BETWEEN 0 AND expected_size - 1
     GROUP BY group_id, trajectory_id, slot, expected_size
 ),
+-- Few are, if any: places are written out for these alone.
+moved AS (
+    SELECT trajectory_id FROM attempts GROUP BY trajectory_id
+    HAVING min(slot) <> max(slot) OR min(group_id) <> max(group_id)
+),
 one_slot_per_trajectory AS (
     SELECT
         'one_slot_per_trajectory', 'partition', any_value(run_id), NULL::BIGINT,
@@ -94,9 +99,11 @@ one_slot_per_trajectory AS (
         'one slot',
         string_agg(DISTINCT place, ', ' ORDER BY place),
         'facts of this attempt are in ' || string_agg(DISTINCT place, ' and ' ORDER BY place)
-    FROM (FROM attempts SELECT *, printf('slot %d of %s', slot, group_id::VARCHAR) AS place)
+    FROM (
+        SELECT *, printf('slot %d of %s', slot, group_id::VARCHAR) AS place
+        FROM attempts SEMI JOIN moved USING (trajectory_id)
+    )
     GROUP BY trajectory_id
-    HAVING min(slot) <> max(slot) OR min(group_id) <> max(group_id)
 ),
 refill_in_slot AS (
     SELECT

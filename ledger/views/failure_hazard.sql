@@ -42,7 +42,9 @@ attempts AS (
         cause_stage,
         coalesce(blame <> 'policy', false) AS lost,
         date_diff('microsecond', started_at, finished_at) / 3.6e9 AS hours,
-        CASE WHEN NOT isnan(reward) THEN reward >= pass_threshold END AS passed
+        CASE
+            WHEN isfinite(reward) AND abs(reward) <= 1e100 THEN reward >= pass_threshold
+        END AS passed
     FROM judgements
     LEFT JOIN started USING (run_id, trajectory_id)
     LEFT JOIN finished USING (run_id, trajectory_id)

@@ -78,7 +78,7 @@ completed AS (
     FROM active
     JOIN judged USING (run_id, trajectory_id)
     JOIN scored USING (run_id, trajectory_id)
-    WHERE trainable AND isfinite(reward)
+    WHERE trainable AND isfinite(reward) AND abs(reward) <= 1e100
     GROUP BY run_id, rule_set, span
 ),
 rule_sets AS (

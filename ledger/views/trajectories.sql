@@ -86,8 +86,10 @@ SELECT
     error_type,
     foreign_status,
     reward,
-    -- DuckDB takes nan for the largest number there is.
-    CASE WHEN NOT isnan(reward) THEN reward >= pass_threshold END AS passed,
+    -- What is no reward passes nothing: DuckDB takes nan for the largest number there is.
+    CASE
+        WHEN isfinite(reward) AND abs(reward) <= 1e100 THEN reward >= pass_threshold
+    END AS passed,
     reward_due,
     verifier,
     verifier_version,
