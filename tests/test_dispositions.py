@@ -67,6 +67,7 @@ def test_the_books_balance_after_every_prefix(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_books_balance_after_every_prefix_of_many_logs(tmp_path: Path) -> None:
     seen: set[str] = set()
     for seed in range(40):
