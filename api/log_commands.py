@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from api.options import ConfigOption, LogOption, the_log
+from api.options import ConfigOption, LogOption, the_log, with_archive
 from api.output import say
 from api.settings import load
 from consumers.archive import archive as archive_log
@@ -57,16 +57,25 @@ def copy_log(
     without_run: Annotated[
         uuid.UUID | None, typer.Option("--without-run", help="Leave this run out.")
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--archive", help="Where tokens and batches lie that left the log."),
+    ] = None,
 ) -> None:
     """Copy a log; with --without-run to erase a run. Exit status 1 if records were unreadable."""
     options = load(config).log.client_options
-    with the_log(log, config) as source, open_log(to, options) as target:
+    with (
+        with_archive(the_log(log, config), archive) as source,
+        open_log(to, options) as target,
+    ):
         copied = copy_records(source, target, without_run)
     say(f"{redact(to)}: {copied.records} records copied, {copied.erased} of the run left out")
     if copied.renamed:
         say(f"{copied.renamed} records of other runs named it, and name {copied.alias} now")
     if copied.moved:
         say(f"{copied.moved} records tell positions of the copy now, not of the source")
+    for event_id in copied.unmoved:
+        say(f"copied as it is, since the copy has no such positions: fact {event_id}")
     for place in copied.unreadable:
         say(f"left out, since its run can't be read: {place}")
     raise typer.Exit(1 if copied.unreadable else 0)

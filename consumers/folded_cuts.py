@@ -3,6 +3,11 @@
 Invariant: the state at a cut has everything before the cut's positions and nothing behind them,
 whatever the order in which partitions are read. A cut that it can't be brought to is told with the
 reason, and the fold goes on at the next one.
+
+In the log that it was made in, a cut is as late as the newest fact before it. In a copy on Kafka,
+whose brokers give times of their own, facts lie before a cut and are dated after it. Of those no
+time is known but that: they are taken to be as old as whoever waits for peers' evidence wants them,
+and young for deadlines and leases.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from consumers.recorded_cuts import AtCut, Ends, LogFeed, recorded_cuts
 from ledger.attempt import Attempt
 from ledger.facts import Cut, Fact
 from ledger.judgement import Evidence, Peers, RulesError, load_rules
-from ledger.log import EventLog, LogError, Positions, positions_of
+from ledger.log import EventLog, LogError, Positions, RecordBatch, positions_of
 from ledger.wire.checks import to_micros
 
 
@@ -51,6 +56,8 @@ class Moment:
     state: RunState
     settings: AssemblerSettings
     """Those that were decided by."""
+    timeless: bool = False
+    """Whether facts before the cut are dated after it, so that it can't be told what time ended."""
 
     def context(self, settings: AssemblerSettings) -> Context:
         """What decisions at this cut depend on under `settings`. Evidence is what the recorded
@@ -83,6 +90,7 @@ class Fold:
         self._each = each
         self._state: RunState | None = None
         self._reached: Positions = {}
+        self._timeless = False
         self._feed = LogFeed(log, log.start_positions("events") | log.start_positions("tokens"))
 
     def moments(self) -> Iterator[Moment | tuple[AtCut, str]]:
@@ -102,7 +110,7 @@ class Fold:
             feed(last.state, batch, self._each)
         now = max(moment(last.state.clock.us), last.recorded.cut.log_time)
         at_end = AtCut(replace(last.recorded.cut, log_time=now))
-        return Moment(at_end, last.state, last.settings)
+        return Moment(at_end, last.state, last.settings, last.timeless)
 
     def close(self) -> None:
         self._feed.close()
@@ -121,18 +129,22 @@ class Fold:
         state = self._state
         state.settings = settings
         for batch in self._feed.up_to(places):
-            feed(state, batch, self._each)
-        if state.clock.us > to_micros(recorded.cut.log_time):
-            raise BadCut(
-                f"a cut was made at {recorded.cut.log_time}, and a record before it is dated"
-                f" {moment(state.clock.us)}: this is a copy, whose clock isn't the one of the log"
-                " that was decided in"
-            )
+            feed(state, self._dated(batch, recorded.cut, settings), self._each)
         state.problems.clear()
         state.forget_evidence()
         if state.kind is None:
             raise BadCut(f"run {self._run_id} is not declared before its first cut")
-        return Moment(recorded, state, settings)
+        return Moment(recorded, state, settings, self._timeless)
+
+    def _dated(self, batch: RecordBatch, cut: Cut, settings: AssemblerSettings) -> RecordBatch:
+        """Records before a cut, none of whose facts is dated after it."""
+        cut_us = to_micros(cut.log_time)
+        if batch.topic != "events" or max(batch.log_times_us, default=0) <= cut_us:
+            return batch  # payloads may be: they don't move the log's clock
+        self._timeless = True
+        waited_us = cut_us - int(settings.evidence_wait_s * 1_000_000)
+        times_us = [each if each <= cut_us else waited_us for each in batch.log_times_us]
+        return replace(batch, log_times_us=times_us)
 
     def _places(self, cut: Cut) -> Positions:
         try:

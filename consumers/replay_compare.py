@@ -27,8 +27,13 @@ from ledger.log import TopicPartition
 Starts = Mapping[TopicPartition, int]
 """Where topic `tokens` begins; above 0, payloads have left the log."""
 
+HELD = "it is held"
 NOTHING = "nothing"
 """In place of what one of two sides doesn't have."""
+
+_TIMELESS = (
+    "time ended it, and facts before its cut are dated after it here: a copy's times are its own"
+)
 
 
 class Difference(NamedTuple):
@@ -101,6 +106,9 @@ def compare_groups(moment: Moment, starts: Starts, replayed: Replayed) -> None:
     dropped = _dropped_again(moment, context)
     for fact in moment.recorded.decisions:
         found = _decided_again(moment.state, fact, context, dropped)
+        if found == HELD and moment.timeless:
+            _group_gone(fact, _TIMELESS, replayed)
+            continue
         differences = [
             Difference(None, fact.group_id, trajectory_id, name, recorded, recomputed)
             for trajectory_id, name, recorded, recomputed in _differences(fact, found)
@@ -194,7 +202,7 @@ def _decided_again(
         return "the group was closed before"
     answer = decide(group, state.tokens, context)
     if isinstance(answer, Hold):
-        return "it is held"
+        return HELD
     return _fields(answer.decision, answer.drop_reason, answer.members, answer.mean, answer.std)
 
 

@@ -76,6 +76,9 @@ class KafkaLog:
     def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
         self._appender.append(topic, records, timeout_s)
 
+    def partition_of(self, key: str) -> int:
+        return self._place(key)[2]
+
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> KafkaFencedWriter:
         return KafkaFencedWriter(self._settings, self._place, name, timeout_s)
 

@@ -188,6 +188,10 @@ class EventLog(Protocol):
         Raises LogUnavailable (part of `records` may be in the log), RecordTooLarge (none is)."""
         ...
 
+    def partition_of(self, key: str) -> int:
+        """Where the records of a key lie, in every topic."""
+        ...
+
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> FencedWriter:
         """A writer that is alone under its name; older ones get Fenced from now on."""
         ...

@@ -21,6 +21,9 @@ class LogOver:
     def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
         self._log.append(topic, records, timeout_s)
 
+    def partition_of(self, key: str) -> int:
+        return self._log.partition_of(key)
+
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> FencedWriter:
         return self._log.fenced_writer(name, timeout_s)
 

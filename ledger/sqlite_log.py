@@ -95,6 +95,9 @@ class SqliteLog:
         if records:
             self._file.write(insert, OPEN_TIMEOUT_S)
 
+    def partition_of(self, key: str) -> int:
+        return 0
+
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> SqliteFencedWriter:
         def take(connection: sqlite3.Connection) -> int:
             connection.execute(

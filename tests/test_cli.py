@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from api.cli import main
+from api.output import Format, print_rows
 from ledger.log import Record
 from ledger.open_log import open_log
 from ledger.recorder import Recorder
@@ -97,6 +98,11 @@ def test_sql_prints_csv_and_json(lab: Path, rollbook: Rollbook) -> None:
         ["turn_no", "nothing", "list", "t"],
         ["0", "", "[1, 2]", "2026-01-02T03:04:05+00:00"],
     ]
+
+
+def test_a_line_of_csv_ends_as_a_shell_expects(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(["n", "text"], [(1, "one"), (2, None)], Format.CSV)
+    assert capsys.readouterr().out == "n,text\n1,one\n2,\n"
 
 
 def test_sql_can_not_write_to_the_book(lab: Path, rollbook: Rollbook) -> None:

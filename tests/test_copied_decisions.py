@@ -14,7 +14,6 @@ from consumers.replay_compare import Tally
 from ledger.facts import BatchAssembled, CheckpointSaved, GroupDecided
 from ledger.log import EventLog, LogError, Record, Topic
 from ledger.log_over import LogOver
-from ledger.open_log import open_log
 from ledger.sqlite_log import SqliteLog
 from tests.assembled import RUN
 from tests.books import record_of
@@ -31,10 +30,6 @@ class Strewn(LogOver):
     def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
         super().append(topic, records, timeout_s)
         super().append("events", [record_of(a_fact("run_declared", run_id=OTHER))], timeout_s)
-
-
-class Undated(LogOver):
-    """A log that dates records by its own clock, as a Kafka does."""
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +78,6 @@ def test_positions_in_a_copy_are_of_the_copy(target: SqliteLog, tmp_path: Path) 
     ]
 
 
-def test_where_the_copy_has_other_times_no_decision_is_said_to_differ(
-    source: EventLog, target: SqliteLog
-) -> None:
-    copy_log(source, Undated(target))
-    found = replay_batches(target, RUN)
-    assert found.differences == []
-    assert len(found.gone) == len(facts(source, GroupDecided)) + 2
-    assert all("this is a copy" in each.why for each in found.gone)
-
-
 def test_times_of_a_copy_never_step_back(target: SqliteLog) -> None:
     target.append_dated("events", [Record("a", b"1"), Record("b", b"2")], [5, 7])
     with pytest.raises(LogError, match="must not step back, got 6 us after 7"):
@@ -102,17 +87,3 @@ def test_times_of_a_copy_never_step_back(target: SqliteLog) -> None:
         (batch,) = reader.poll(1.0)
     assert batch.log_times_us[:2] == [5, 7]
     assert batch.values == [b"1", b"2", b"4"]
-
-
-@pytest.mark.kafka
-def test_a_log_of_several_partitions_is_copied_whole_and_its_cuts_are_told_to_be_elsewhere(
-    kafka_url: str, target: SqliteLog
-) -> None:
-    with open_log(kafka_url) as source:
-        lived(source)
-        copy_log(source, target)
-        decided = len(facts(source, GroupDecided))
-    assert len(facts(target, GroupDecided)) == decided
-    found = replay_batches(target, RUN)
-    assert found.differences == []
-    assert all("no partition" in each.why for each in found.gone)
