@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from datetime import timedelta
 from typing import Any
 
-from api.demo.display import rows_of
+import pytest
+from rich.console import Console
+
+from api.demo.display import rows_of, shown
 from api.demo.progress import Figures
 from ledger.facts.lists import Blame, DropReason, GroupDecision
 from tests.builders import AT, a_fact, an_id
@@ -85,3 +89,19 @@ def test_a_trainer_of_an_earlier_life_is_gone() -> None:
 def test_a_fact_that_comes_again_counts_once() -> None:
     fact = of_run("trajectory_finished", 1)
     assert figures_of(fact, fact).runs[TRAIN].attempts == 1
+
+
+def test_a_terminal_has_the_figures_and_above_them_what_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr("api.demo.display.errors", screen)
+    with shown(lambda: [("step", "3 of 20"), ("policy lag", "0.40 versions")]) as live:
+        live.tick()
+        live.say("engine is up [/tmp/a [b]")
+        live.tick()  # too soon for another look
+    assert isinstance(screen.file, io.StringIO)
+    told = screen.file.getvalue()
+    assert "engine is up [/tmp/a [b]" in told
+    assert "3 of 20" in told
+    assert "0.40 versions" in told

@@ -117,7 +117,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Above the figures."""
-        self._live.console.print(text, highlight=False)
+        self._live.console.print(text, highlight=False, markup=False)
 
 
 def shown(rows: Callable[[], Rows]) -> Lines | Screen:
