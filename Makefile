@@ -12,7 +12,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt deploy/setup.sh $(wildcard deploy
 	bash deploy/setup.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,trainer]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,trainer]'
 	$(BIN)/rollbook engine install
 	touch $@
 

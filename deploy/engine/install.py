@@ -108,7 +108,9 @@ def _is_missing(pin: str, versions: Mapping[str, str]) -> bool:
 
 
 def _pip(step: Step) -> None:
-    line = [sys.executable, "-m", "pip", "install", "--quiet", *step.arguments]
+    # Compiling all of SGLang takes longer than compiling what a server imports of it.
+    options = ("--quiet", "--no-compile")
+    line = [sys.executable, "-m", "pip", "install", *options, *step.arguments]
     try:
         run = subprocess.run(line, capture_output=True, text=True, timeout=STEP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
