@@ -522,7 +522,8 @@ CREATE TABLE batch_assembled (
     ready_at TIMESTAMPTZ,  -- When its last group was decided, UTC.
     held_s DOUBLE,  -- Seconds it then waited for room.
     cut STRUCT("positions" MAP(VARCHAR, BIGINT), "log_time" TIMESTAMPTZ, "policy_version" BIGINT, "configuration" VARCHAR, "configuration_sha256" VARCHAR) NOT NULL,  -- What it depended on.
-    low_water MAP(VARCHAR, BIGINT) NOT NULL  -- Where a restart has to read from, by `topic/partition`.
+    low_water MAP(VARCHAR, BIGINT) NOT NULL,  -- Where a restart has to read from, by `topic/partition`.
+    model VARCHAR  -- Name of the policy's model, as the run declared it: a restart may read from behind that.
 );
 
 -- The trainer didn't train on a batch, which drops all its groups.

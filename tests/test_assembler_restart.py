@@ -65,6 +65,7 @@ def test_killed_at_any_moment_no_group_is_decided_or_batched_twice_and_none_is_l
     assert {group for group, _ in decided} == {group_id(number) for number in range(12)}
     batches = [fact for fact in desk.appended if isinstance(fact, BatchAssembled)]
     assert [fact.step for fact in batches] == list(range(1, len(batches) + 1))
+    assert {fact.model for fact in batches} <= {"tiny"}
     batched = [group for fact in batches for group in fact.group_ids]
     assert len(batched) == len(set(batched))
     dropped = {group for group, reason in decided if reason != "None"}

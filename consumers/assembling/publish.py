@@ -166,4 +166,5 @@ def _assembled(state: RunState, batch: NextBatch, cut: Cut, low_water: Positions
         held_s=(cut.log_time - batch.ready_at).total_seconds(),
         cut=cut,
         low_water={str(place): offset for place, offset in sorted(low_water.items())},
+        model=state.model,
     )

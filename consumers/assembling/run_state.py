@@ -222,6 +222,7 @@ class RunState:
     def resume(self, newest: BatchAssembled) -> None:
         """What the newest batch says of all that came before it."""
         self.kind = self.kind or RunKind.TRAIN
+        self.model = self.model or newest.model
         for group_id, partition in self.steps.batched(newest.step or 0):
             self.low_water.release(group_id, partition)
         self.clock.read(to_micros(newest.cut.log_time))

@@ -113,6 +113,8 @@ class BatchAssembled(Fact):
     """What it depended on."""
     low_water: dict[str, int] = field(default_factory=dict[str, int])
     """Where a restart has to read from, by `topic/partition`."""
+    model: str | None = None
+    """Name of the policy's model, as the run declared it: a restart may read from behind that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

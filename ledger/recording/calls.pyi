@@ -439,6 +439,7 @@ class RecordCalls:
         held_s: float | None = ...,
         cut: Cut,
         low_water: dict[str, int] = ...,
+        model: str | None = ...,
     ) -> None:
         """Groups were put in order for one training step."""
     def batch_refused(
