@@ -88,6 +88,17 @@ def test_both_paths_give_the_same_facts() -> None:
     assert numbers(columnar) == list(range(91))
 
 
+@pytest.mark.parametrize("count", [1, MANY])
+def test_a_required_field_that_may_be_null_must_be_given(count: int) -> None:
+    step = a_draft("step_completed", event_id=an_id("step"))
+    fields = {name: value for name, value in step.fields.items() if name != "batch_id"}
+    encoded = an_encoder().encode([Draft(step.name, fields, step.recorded_us)] * count)
+    assert encoded.events == []
+    assert {str(each.error) for each in encoded.refused} == {
+        "step_completed.batch_id is required, got none"
+    }
+
+
 def test_an_invalid_draft_among_many_changes_nothing_for_the_others() -> None:
     drafts = turns(MANY, event_id=an_id("event"))
     valid = an_encoder().encode(drafts)

@@ -60,7 +60,7 @@ class FieldCheck:
 class RecordCheck:
     """What the fields of one class take. Compiled once, since it runs for every fact."""
 
-    __slots__ = ("fields", "known", "name")
+    __slots__ = ("fields", "known", "name", "required")
 
     def __init__(self, cls: type, name: str) -> None:
         self.name = name
@@ -75,6 +75,7 @@ class RecordCheck:
             for field in dataclasses.fields(cls)
         )
         self.known = frozenset(field.name for field in self.fields)
+        self.required = frozenset(field.name for field in self.fields if field.default is None)
 
     def datum(self, given: Mapping[str, Any]) -> Datum:
         """The datum of the fields that a caller gave. Raises InvalidFact."""

@@ -104,6 +104,8 @@ def encode_rows(wire: WireType, rows: Sequence[Mapping[str, Any]]) -> list[bytes
 def _encode(wire: WireType, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
     text, schema = _encode_schema(wire.cls)
     given = _given(wire, rows)
+    if missing := wire.check.required - given.keys():
+        raise ColumnarFailure(f"no row has the required field {min(missing)}")
     arrays = [
         column(given[name]) if name in given else pa.repeat(default, len(rows))
         for name, column, default in _columns(wire.cls, wire.name)

@@ -107,6 +107,7 @@ def step_facts(step: Step, tell: Teller) -> Iterator[tuple[float, Draft]]:
     started_us = tell.us(step.start_s)
     completed = {
         "step": step.number,
+        "batch_id": None,
         "from_version": version,
         "to_version": step.number,
         "started_at": datetime.fromtimestamp(started_us // 1_000_000, UTC).replace(
