@@ -38,8 +38,8 @@ def alerts(
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Print what is over its threshold in [alerts]; what stands still is first. Exit status 1 if
-    anything is. With --log it is also checked how far the book is behind."""
+    """Print what is over its threshold in the settings; what stands still is first. Exit
+    status 1 if anything is. With --log it is also checked how far the book is behind."""
     thresholds = load(config).alerts.model_dump()
     moment = datetime.now(UTC) if at is None else at.replace(tzinfo=at.tzinfo or UTC)
     path = the_book(book, config)

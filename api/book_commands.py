@@ -83,10 +83,12 @@ def sql(
     config: ConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Ask the book; it is opened read-only."""
+    """Ask the book; nothing in it can be changed."""
     with contextlib.closing(connect(the_book(book, config), read_only=True)) as connection:
         if not query.strip():
             raise BookError("a query must not be empty")
+        if (statements := len(connection.extract_statements(query))) != 1:
+            raise BookError(f"a query must be one statement, got {statements}")
         result = connection.execute(query)
         columns = [str(column[0]) for column in result.description or ()]
         print_rows(columns, result.fetchall(), output)

@@ -62,7 +62,8 @@ def copy_log(
         typer.Option("--archive", help="Where tokens and batches lie that left the log."),
     ] = None,
 ) -> None:
-    """Copy a log; with --without-run to erase a run. Exit status 1 if records were unreadable."""
+    """Copy a log; with --without-run to erase a run. Exit status 1 if records were unreadable, 2 if
+    the log has nothing of the run."""
     options = load(config).log.client_options
     with (
         with_archive(the_log(log, config), archive) as source,
@@ -70,6 +71,10 @@ def copy_log(
     ):
         copied = copy_records(source, target, without_run)
     say(f"{redact(to)}: {copied.records} records copied, {copied.erased} of the run left out")
+    if without_run is not None and not copied.erased + copied.renamed:
+        raise LogError(
+            f"run {without_run} is in no record: {redact(to)} is a copy of the whole log"
+        )
     if copied.renamed:
         say(f"{copied.renamed} records of other runs named it, and name {copied.alias} now")
     if copied.moved:

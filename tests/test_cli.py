@@ -197,6 +197,10 @@ def test_drain_says_how_much_it_moved(lab: Path, rollbook: Rollbook) -> None:
         (["restore", "missing.db", "--log", "sqlite:///new.db"], "there is no file missing.db"),
         (["project", "--config", "missing.toml"], "missing.toml does not exist"),
         (["copy-log", "--to", "sqlite:///x.db", "--without-run", "seven"], "--without-run"),
+        (["copy-log", "--to", "sqlite:///y.db", "--without-run", an_id("no")], "is in no record"),
+        (["sql", "SELECT 1; SELECT 2"], "a query must be one statement, got 2"),
+        (["simulate", "steps-before", "--scale", "-1"], "must be above 0 and finite, got -1"),
+        (["simulate", "steps-before", "--scale", "nan"], "must be above 0 and finite, got nan"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(

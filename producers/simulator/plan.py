@@ -179,7 +179,9 @@ class RunPlan:
     def scaled(self, factor: float) -> RunPlan:
         """The same run with more or fewer attempts side by side: slots, concurrency, KV cache and
         groups per step. No seconds and no rate per slot change. An evaluation stays as it is: its
-        tasks are its scope."""
+        tasks are its scope. Raises BadPlan."""
+        if not 0 < factor < math.inf:
+            raise BadPlan(f"a scale must be above 0 and finite, got {factor}")
         if self.kind is RunKind.EVAL or factor == 1:
             return self
         training = self.training and replace(
