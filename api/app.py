@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +26,7 @@ from api.server.access import Gate
 from api.server.desk import Desk
 from api.server.operation import Measures, Timed
 from api.server.owner import Owner
+from api.server.parameters import check_parameters
 from api.server.problems import ProblemModel, add_handlers, problems
 from api.server.sql import router as sql_router
 from api.server.sql_pool import SqlPool
@@ -47,7 +48,12 @@ def make_app(
     """The application; `token` null: everybody may. `thresholds` are those of [alerts]."""
     # FastAPI's own page loads scripts from other hosts: api/pages/interface.py is ours.
     app = FastAPI(
-        title="Rollbook", version="1", description=DESCRIPTION, docs_url=None, redoc_url=None
+        title="Rollbook",
+        version="1",
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(check_parameters)],
     )
     measures = Measures(owner)
     for routes in (

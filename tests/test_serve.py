@@ -87,6 +87,22 @@ def test_every_collection_says_where_the_book_was(served: Served) -> None:
         assert reply.headers["rollbook-position"] == reply.json["position"]
 
 
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/v1/trajectories?run=7", "run_id"),
+        ("/v1/accounts/throughput?columns=x", "rule_set"),
+        ("/v1/runs?limitt=1", "limit, cursor, as_of"),
+        ("/healthz?x=1", "none"),
+    ],
+)
+def test_a_parameter_that_is_not_known_is_refused(served: Served, path: str, known: str) -> None:
+    answer = served.ask(path)
+    assert answer.status == 422, answer.body
+    assert answer.json["type"] == "unknown_parameter"
+    assert known in answer.json["detail"]
+
+
 def test_an_unchanged_answer_is_not_sent_again(served: Served) -> None:
     first = served.ask("/v1/groups?limit=3")
     again = served.ask("/v1/groups?limit=3", headers={"If-None-Match": first.headers["etag"]})
