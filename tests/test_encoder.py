@@ -79,7 +79,7 @@ def test_both_paths_give_the_same_facts() -> None:
     drafts = [
         a_draft(names[number % 5], seed=number, event_id=an_id("e", number)) for number in range(90)
     ]
-    rare = a_draft("tool_call_completed", event_id=an_id("rare"))  # too few for columns
+    rare = a_draft("tool_call_completed", event_id=an_id("rare"))
     drafts.insert(45, rare)
     together, one_by_one = an_encoder(), an_encoder()
     columnar = together.encode(drafts)
