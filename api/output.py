@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from api.server.json_values import plain
+from api.json_values import plain
 
 errors = Console(stderr=True)
 

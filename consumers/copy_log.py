@@ -135,8 +135,8 @@ class _Copying:
         self._positions = CopiedPositions(self._ends, places)
         self._latest_us = 0
         """The latest time given to a record of the topic that is copied."""
-        self._runs: list[str] = []
-        """Runs whose records are told apart in the topic that is copied."""
+        self._runs: dict[str, bytes] = {}
+        """Runs whose records are told apart in the topic that is copied, and their ids' bytes."""
 
     def look_ahead(self) -> None:
         """Note all positions that facts tell."""
@@ -150,7 +150,7 @@ class _Copying:
         counts: Counter[int] = Counter()
         self._latest_us = 0
         bounds = self._positions.bounds(topic)
-        self._runs = [run_id for run_id in bounds if run_id is not None]
+        self._runs = {run_id: run_id.encode() for run_id in bounds if run_id is not None}
         chunk: list[tuple[int, Record]] = []
         size = 0
         with ExitStack() as stack:
@@ -200,7 +200,7 @@ class _Copying:
         ]
 
     def _run_of(self, value: bytes) -> str | None:
-        named = [run_id for run_id in self._runs if run_id.encode() in value]
+        named = [run_id for run_id, needle in self._runs.items() if needle in value]
         if len(named) < 2:
             return named[0] if named else None
         try:

@@ -83,14 +83,14 @@ class SqliteLog:
         check_sizes(topic, records)
 
         def insert(connection: sqlite3.Connection) -> None:
-            last_us = _counters(connection, topic)[2]
+            _, end, last_us = _counters(connection, topic)
             for before_us, time_us in itertools.pairwise([last_us, *log_times_us]):
                 if time_us < before_us:
                     raise LogError(
                         f"log times must not step back, got {time_us} us after {before_us}"
                         f" (topic {topic})"
                     )
-            _insert_dated(connection, topic, records, log_times_us)
+            _insert_at(connection, topic, end, records, log_times_us)
 
         if records:
             self._file.write(insert, OPEN_TIMEOUT_S)
@@ -230,19 +230,20 @@ def _counters(connection: sqlite3.Connection, topic: Topic) -> tuple[int, int, i
 
 
 def _insert(connection: sqlite3.Connection, topic: Topic, records: Sequence[Record]) -> None:
-    now_us = max(time.time_ns() // 1000, _counters(connection, topic)[2])
-    _insert_dated(connection, topic, records, [now_us] * len(records))
+    _, end, last_us = _counters(connection, topic)
+    now_us = max(time.time_ns() // 1000, last_us)
+    if records:
+        _insert_at(connection, topic, end, records, [now_us] * len(records))
 
 
-def _insert_dated(
+def _insert_at(
     connection: sqlite3.Connection,
     topic: Topic,
+    end: int,
     records: Sequence[Record],
     log_times_us: Sequence[int],
 ) -> None:
-    if not records:
-        return
-    end = _counters(connection, topic)[1]
+    """Insert records, at least one, at the topic's end."""
     rows = zip(itertools.count(end), log_times_us, records, strict=False)
     connection.executemany(
         _INSERT[topic], [(at, time_us, key, value) for at, time_us, (key, value) in rows]

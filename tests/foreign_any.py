@@ -11,7 +11,7 @@ from typing import Any
 from tests.foreign import put
 from tests.foreign_harbor import a_call, a_step, an_atif, put_job
 from tests.foreign_harbor import a_trial as a_harbor_trial
-from tests.foreign_miles import a_phase, an_event, put_dump, streams
+from tests.foreign_miles import a_phase, an_event, first_turn, put_dump, streams
 from tests.foreign_miles import a_sample as a_miles_sample
 from tests.foreign_mini_swe_agent import a_report, a_trajectory, put_run
 from tests.foreign_prime_rl import T0, a_trace, an_episode, put_lines
@@ -66,14 +66,7 @@ def _miles(folder: Path, good: Any, bad: Any) -> None:
                a_miles_sample(2, 1, None, status="failed")]  # fmt: skip
     put_dump(folder / "rollout_data", "0.pt", samples)
     put_dump(folder / "rollout_data", "eval_0.pt", [a_miles_sample(0, 0, good)])
-    events = [
-        an_event("attempt_start", 10, 0),
-        an_event("gen_start", 10, 0, turn=0),
-        an_event("gen_end", 14, 0, turn=0),
-        an_event("tool_start", 14, 0, turn=1, detail="agent gap"),
-        an_event("tool_end", 16.5, 0, turn=1, detail="agent gap"),
-        an_event("attempt_end", 21, 0, detail="completed"),
-    ]
+    events = [*first_turn(), an_event("attempt_end", 21, 0, detail="completed")]
     streams(
         folder / "dashboard",
         phases=[a_phase("train_wait", 0, 100), a_phase("train", 100, 160)],

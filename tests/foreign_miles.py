@@ -37,6 +37,17 @@ def a_sample(index: int, group: int, reward: Any, **more: Any) -> dict[str, Any]
     return usual | more
 
 
+def first_turn() -> list[dict[str, Any]]:
+    """The dashboard's events of an attempt up to the end of its first tool call."""
+    return [
+        an_event("attempt_start", 10, 0),
+        an_event("gen_start", 10, 0, turn=0),
+        an_event("gen_end", 14, 0, turn=0),
+        an_event("tool_start", 14, 0, turn=1, detail="agent gap"),
+        an_event("tool_end", 16.5, 0, turn=1, detail="agent gap"),
+    ]
+
+
 def streams(folder: Path, **rows: list[dict[str, Any]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     meta = {"run_name": "night", "start_ts": T0, "args": {"lr": 1e-6, "wandb_key": "hidden"}}

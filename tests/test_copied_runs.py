@@ -54,8 +54,7 @@ def of_eval(told: list[Told]) -> list[Told]:
 def two_runs(log: EventLog) -> None:
     """A run that trains while another is evaluated: each is assembled while the other is half
     told, and a trainer keeps where it reads on behind the first batch."""
-    write(log, the_run()[:1])
-    write(log, the_run()[1:])
+    write(log, the_run())
     write(log, [Teller(seed=9_998)("run_declared", run_id=EVAL, kind=RunKind.EVAL)])
     for number in range(4):
         train = a_group(number, [1.0, 0.0, (0.5, None)[number % 2]])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from api.assemble_commands import assembler_settings
+from api.demo.accounts import command
 from api.demo.children import Parts
 from api.demo.plan import Demo, DemoError, Evaluation, Plan, held, new_demo, usual_folder
 from api.demo.services import newest_version
@@ -98,6 +100,17 @@ def test_what_the_environment_says_of_settings_is_kept_from_the_parts() -> None:
         "PATH": "/bin",
     }
     assert without_settings(environment) == {"ROLLBOOK_CACHE": "/cache", "PATH": "/bin"}
+
+
+def test_the_commands_at_the_end_work_in_the_shell_that_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert Path(command()).resolve() == Path(sys.executable).with_name("rollbook").resolve()
+    (tmp_path / "rollbook").write_text("#!/bin/sh\n")
+    (tmp_path / "rollbook").chmod(0o755)
+    assert command() == "rollbook"
 
 
 def test_two_demos_have_ports_of_their_own(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from producers.importers.miles_pickle import Tensor, load
 from producers.importers.miles_steps import timed_steps
 from producers.importers.source import BadImport, Json, SourceFile
 from tests.foreign import booked, imported, read, refused
-from tests.foreign_miles import T0, a_phase, a_sample, an_event, streams
+from tests.foreign_miles import T0, a_phase, a_sample, an_event, first_turn, streams
 
 
 def dump(folder: Path, name: str, samples: list[dict[str, Any]], rollout_id: int = 0) -> None:
@@ -50,11 +50,7 @@ PHASES = [
     a_phase("train_wait", 320, -1),
 ]
 EVENTS = [
-    an_event("attempt_start", 10, 0),
-    an_event("gen_start", 10, 0, turn=0),
-    an_event("gen_end", 14, 0, turn=0),
-    an_event("tool_start", 14, 0, turn=1, detail="agent gap"),
-    an_event("tool_end", 16.5, 0, turn=1, detail="agent gap"),
+    *first_turn(),
     an_event("gen_start", 16.5, 0, turn=1),
     an_event("gen_end", 20, 0, turn=1),
     an_event("attempt_end", 21, 0, detail="completed"),
@@ -100,6 +96,7 @@ def test_a_whole_folder_is_a_run_and_its_evaluations(details: Path, tmp_path: Pa
     assert said.figures["rollout 0 actor_train_time"] == (48.0, 48.0, "agrees")
     assert "1 aborted samples have a reward of 0" in said.notes
     assert "1 phases are open" in said.notes
+    assert "0 facts new" in imported("miles", details, url).notes
 
     def ask(query: str) -> list[Any]:
         return booked(url, tmp_path, query)

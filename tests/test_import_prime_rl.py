@@ -35,6 +35,7 @@ def test_episodes_are_groups_of_attempts_with_their_spans(tmp_path: Path) -> Non
     assert "effective/traces.jsonl: 2 episodes were trained on" in said.notes
     assert "in no `all`: episode-8" in said.notes
     assert "1 traces are of agents that aren't trained" in said.notes
+    assert "0 facts new" in imported("prime-rl", out, url).notes
 
     def ask(query: str) -> list[Any]:
         return booked(url, tmp_path, query)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.foreign import booked, imported, put, refused
+from tests.foreign import booked, imported, put, read, refused
 from tests.foreign_terminal_bench import TIMES, a_trial, put_results
 
 FORM = "terminal-bench"
@@ -60,6 +60,24 @@ def test_an_import_is_decided_as_an_evaluation_and_declares_its_scope(
     ) == [("evaluated", 0.0), ("evaluated", 1.0)]
     (configuration,) = booked(sqlite_url, tmp_path, "SELECT configuration FROM runs")[0]
     assert '"api_key":"***"' in configuration
+
+
+def test_a_second_import_writes_nothing_wherever_the_files_lie(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    trials = [a_trial("easy", True), a_trial("hard", None, "unknown_agent_error", **CLOCKLESS)]
+    put_results(tmp_path / "here", trials)
+    put_results(tmp_path / "there" / "deeper", trials)
+    one, *_ = read(FORM, tmp_path / "here")
+    other, *_ = read(FORM, tmp_path / "there")
+    assert [each.fields["event_id"] for each in one.drafts()] == [
+        each.fields["event_id"] for each in other.drafts()
+    ]
+    imported(FORM, tmp_path / "here", sqlite_url)
+    count = booked(sqlite_url, tmp_path, "SELECT count(*) FROM facts")
+    said = imported(FORM, tmp_path / "here", sqlite_url)
+    assert "0 facts new, 12 known" in said.notes
+    assert booked(sqlite_url, tmp_path, "SELECT count(*) FROM facts") == count
 
 
 def test_attempts_of_unequal_number_and_a_task_without_a_verdict_keep_their_own_n(

@@ -26,6 +26,7 @@ def test_samples_and_lines_are_one_run_and_their_figures_agree(tmp_path: Path) -
     assert said.figures["step 10 critic/score/mean"] == (0.125, 0.125, "agrees")
     assert said.figures["step 10 GPUs, by throughput"] == (None, 2, "not stated")
     assert said.figures["step 10 mean tokens of a trajectory"] == (150.0, 150.0, "agrees")
+    assert "0 facts new" in imported("verl", folder, url).notes
     assert booked(
         url,
         tmp_path,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from api.output import Format, print_rows
@@ -37,7 +41,14 @@ def print_accounts(found: Mapping[str, Any]) -> None:
     print(f"log   {found['log_url']}")
     print(f"book  {folder}/book.duckdb\n")
     for what, line in FURTHER:
-        print(f"# {what}\nrollbook {line} --config {folder}/rollbook.toml")
+        print(f"# {what}\n{command()} {line} --config {folder}/rollbook.toml")
+
+
+def command() -> str:
+    """What this shell calls `rollbook` by: a virtual environment needn't be on its path."""
+    if shutil.which("rollbook") is not None:
+        return "rollbook"
+    return os.path.relpath(Path(sys.executable).with_name("rollbook"))
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

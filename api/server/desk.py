@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
+from api.json_values import to_json
 from api.server.answers import Answer, Answers
-from api.server.json_values import to_json
 from api.server.owner import Owner
 from api.server.pages import AsOf, Cursor, Limit, Wanted, page, resume
 from api.server.places import asked, show

@@ -115,7 +115,7 @@ class Owner:
             failure, now = self._failure, time.monotonic()
             try:
                 if now - asked_at >= ENDS_S:
-                    starts = self.log.start_positions("events")
+                    starts = starts or self.log.start_positions("events")  # facts never go
                     ends, asked_at = self.log.end_positions("events"), now
                 positions = starts | positions_in(self._cursor)
             except (LogError, duckdb.Error) as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from api.server.json_values import plain
+from api.json_values import plain
 from api.server.sealed import Sealed, confine
 from api.server.sql_guard import refusal
 

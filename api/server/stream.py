@@ -16,7 +16,7 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
-from api.server.json_values import to_json
+from api.json_values import to_json
 from api.server.owner import Owner
 from api.server.places import asked, show
 from api.server.problems import Problem, problems

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -50,6 +51,9 @@ def install(gpu: bool | None = None, say: Callable[[str], None] = print) -> list
     for step in steps:
         say(f"installing {step.what}")
         _pip(step)
+    if steps:
+        say("compiling what is installed")
+        _compile()
     return steps
 
 
@@ -108,7 +112,7 @@ def _is_missing(pin: str, versions: Mapping[str, str]) -> bool:
 
 
 def _pip(step: Step) -> None:
-    # Compiling all of SGLang takes longer than compiling what a server imports of it.
+    # pip compiles on one core; `_compile` takes all.
     options = ("--quiet", "--no-compile")
     line = [sys.executable, "-m", "pip", "install", *options, *step.arguments]
     try:
@@ -120,6 +124,13 @@ def _pip(step: Step) -> None:
     if run.returncode != 0:
         said = _tail(run.stdout + run.stderr)
         raise EngineServerError(f"pip could not install {step.what} into {sys.prefix}:\n{said}")
+
+
+def _compile() -> None:
+    """So that the first server needn't, which takes a minute. Packages carry files that no Python
+    compiles; what of them is imported tells so itself."""
+    line = [sys.executable, "-m", "compileall", "-qq", "-j", "0", sysconfig.get_path("purelib")]
+    subprocess.run(line, capture_output=True, check=False)
 
 
 def _tail(text: str) -> str:

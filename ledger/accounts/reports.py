@@ -49,11 +49,9 @@ class Report:
 def extended(
     connection: duckdb.DuckDBPyConnection, view: str, rows: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Rows of a view with the columns that are computed beside them. Rows of one evaluation, such
-    as one for each k, share one reading of its tasks."""
-    compute = COMPUTED.get(view)
-    if compute is None:
-        return [dict(row) for row in rows]
+    """Rows of a view of `COMPUTED` with the columns that are computed beside them. Rows of one
+    evaluation, such as one for each k, share one reading of its tasks."""
+    compute = COMPUTED[view]
     tasks = cache(partial(read_outcomes, connection))
     return [
         {

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Sequence
 from functools import cache
@@ -244,7 +245,11 @@ class Attempt:
         """reward_assigned. What is no finite number is no reward, and no part of one; the note
         says so, since no account could compute with it."""
         parts = {"the reward": value, **(components or {})}
-        odd = {name: each for name, each in parts.items() if each is not None and each - each != 0}
+        odd = {
+            name: each
+            for name, each in parts.items()
+            if each is not None and not math.isfinite(each)
+        }
         for name, each in odd.items():
             place = ref.partition(" sha256:")[0]
             self.group.run.note(f"{place}: {name} must be a finite number, got {each}: left out")

@@ -228,11 +228,7 @@ class Json:
         """The error for a value that isn't as it must be."""
         try:
             text = json.dumps(self.value, ensure_ascii=False, default=str)
-        except (
-            TypeError,
-            ValueError,
-            RecursionError,
-        ):  # rings, odd names
+        except (TypeError, ValueError, RecursionError):  # rings, odd names
             text = repr(self.value)
         return BadImport(f"{self.place} must be {rule}, got {shown(text)}")
 
