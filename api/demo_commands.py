@@ -109,11 +109,11 @@ def _run(demo: Demo) -> None:
 
 
 def _tell(demo: Demo, as_json: bool) -> None:
-    from api.demo.accounts import print_accounts
+    from api.demo.accounts import command_here, print_accounts
     from api.demo.summary import summary_of
 
     found = summary_of(demo)
     if as_json:
         print_json(found)
     else:
-        print_accounts(found)
+        print_accounts(found, command_here())

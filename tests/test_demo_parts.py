@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.assemble_commands import assembler_settings
-from api.demo.accounts import command
+from api.demo.accounts import command_here
 from api.demo.children import Parts
 from api.demo.plan import Demo, DemoError, Evaluation, Plan, held, new_demo, usual_folder
 from api.demo.services import newest_version
@@ -107,10 +107,10 @@ def test_the_commands_at_the_end_work_in_the_shell_that_reads_them(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert Path(command()).resolve() == Path(sys.executable).with_name("rollbook").resolve()
+    assert Path(command_here()).resolve() == Path(sys.executable).with_name("rollbook").resolve()
     (tmp_path / "rollbook").write_text("#!/bin/sh\n")
     (tmp_path / "rollbook").chmod(0o755)
-    assert command() == "rollbook"
+    assert command_here() == "rollbook"
 
 
 def test_two_demos_have_ports_of_their_own(tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_an_engine_starts_on_the_newest_version_from_a_copy(tmp_path: Path) -> N
     demo = a_demo(tmp_path)
     demo.policy.mkdir()
     (demo.policy / "config.json").write_text("{}")
-    line = Parts(demo).engine().command()
+    line = Parts(demo).engine().command_here()
     assert f"--model-path={tmp_path}/demo/engine/version-0" in line
     assert "--weight-version=0" in line
     for version in (9, 10):
         shutil.copytree(demo.policy, demo.versions / f"version-{version:08}")
     (demo.versions / ".version-00000011").mkdir()
     assert newest_version(demo.versions) == (demo.versions / "version-00000010", 10)
-    line = Parts(demo).engine().command()
+    line = Parts(demo).engine().command_here()
     shutil.rmtree(demo.versions)
     assert f"--model-path={tmp_path}/demo/engine/version-10" in line
     assert "--weight-version=10" in line
@@ -139,6 +139,8 @@ def test_an_engine_starts_on_the_newest_version_from_a_copy(tmp_path: Path) -> N
 
 def test_rollouts_of_each_life_meet_the_tasks_in_another_order(tmp_path: Path) -> None:
     child = Parts(a_demo(tmp_path, seed=3)).rollout()
-    orders = [line[line.index("--shuffle") + 1] for line in (child.command(), child.command())]
+    orders = [
+        line[line.index("--shuffle") + 1] for line in (child.command_here(), child.command_here())
+    ]
     assert orders == ["3000", "3001"]
     assert child.needs == ("engine", "sandboxes")

@@ -19,8 +19,8 @@ FURTHER = (
 """What to ask next, and how."""
 
 
-def print_accounts(found: Mapping[str, Any]) -> None:
-    """What `summary_of` found, as tables on stdout."""
+def print_accounts(found: Mapping[str, Any], command: str = "rollbook") -> None:
+    """What `summary_of` found, as tables on stdout; `command` is how its reader calls it."""
     _table("Held-out tasks, pass@1", _quality(found))
     _table("Training steps", [_step(row) for row in found["learning"]])
     _table("Where the trainer's time went, s", [_seconds(found["seconds"]["trainer"])])
@@ -41,10 +41,10 @@ def print_accounts(found: Mapping[str, Any]) -> None:
     print(f"log   {found['log_url']}")
     print(f"book  {folder}/book.duckdb\n")
     for what, line in FURTHER:
-        print(f"# {what}\n{command()} {line} --config {folder}/rollbook.toml")
+        print(f"# {what}\n{command} {line} --config {folder}/rollbook.toml")
 
 
-def command() -> str:
+def command_here() -> str:
     """What this shell calls `rollbook` by: a virtual environment needn't be on its path."""
     if shutil.which("rollbook") is not None:
         return "rollbook"
