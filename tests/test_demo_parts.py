@@ -123,14 +123,14 @@ def test_an_engine_starts_on_the_newest_version_from_a_copy(tmp_path: Path) -> N
     demo = a_demo(tmp_path)
     demo.policy.mkdir()
     (demo.policy / "config.json").write_text("{}")
-    line = Parts(demo).engine().command_here()
+    line = Parts(demo).engine().command()
     assert f"--model-path={tmp_path}/demo/engine/version-0" in line
     assert "--weight-version=0" in line
     for version in (9, 10):
         shutil.copytree(demo.policy, demo.versions / f"version-{version:08}")
     (demo.versions / ".version-00000011").mkdir()
     assert newest_version(demo.versions) == (demo.versions / "version-00000010", 10)
-    line = Parts(demo).engine().command_here()
+    line = Parts(demo).engine().command()
     shutil.rmtree(demo.versions)
     assert f"--model-path={tmp_path}/demo/engine/version-10" in line
     assert "--weight-version=10" in line
@@ -139,8 +139,6 @@ def test_an_engine_starts_on_the_newest_version_from_a_copy(tmp_path: Path) -> N
 
 def test_rollouts_of_each_life_meet_the_tasks_in_another_order(tmp_path: Path) -> None:
     child = Parts(a_demo(tmp_path, seed=3)).rollout()
-    orders = [
-        line[line.index("--shuffle") + 1] for line in (child.command_here(), child.command_here())
-    ]
+    orders = [line[line.index("--shuffle") + 1] for line in (child.command(), child.command())]
     assert orders == ["3000", "3001"]
     assert child.needs == ("engine", "sandboxes")
