@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.measured import Clock, Measured
 from benchmarks.workload import RUN, Maker
 from ledger.kafka import settings as kafka_settings
+from ledger.kafka.producer import new_producer, placement
 from ledger.kafka.topics import topic_name
-from ledger.kafka.writer import new_producer, placement
 from ledger.log import reached
 from ledger.open_log import open_log
 from ledger.recorder import Recorder

@@ -3,7 +3,9 @@
     kafka_client     kafka-python, which no other module imports
     kafka/settings   the URL, its options, and what must never be shown of it
     kafka/topics     topics: made, checked, identified
-    kafka/writer     append, and fenced writers on transactions
+    kafka/producer   an idempotent producer
+    kafka/writer     append
+    kafka/fenced_writer  append alone under a name, on transactions
     kafka/columns    records a batch at a time, rather than one by one
     kafka_log        this: reading, positions, and the object that holds it all together
 
@@ -24,6 +26,8 @@ from ledger.kafka import settings as kafka_settings
 from ledger.kafka.client import CLIENT_ERRORS, POSITION_ERRORS, KafkaConsumer
 from ledger.kafka.client import TopicPartition as Partition
 from ledger.kafka.columns import read_columns
+from ledger.kafka.fenced_writer import KafkaFencedWriter
+from ledger.kafka.producer import placement
 from ledger.kafka.settings import CONSUMER, KafkaSettings
 from ledger.kafka.topics import (
     CONNECT_TIMEOUT_S,
@@ -32,9 +36,10 @@ from ledger.kafka.topics import (
     topic_name,
     unavailable,
 )
-from ledger.kafka.writer import Appender, KafkaFencedWriter, placement
+from ledger.kafka.writer import Appender
 from ledger.log import (
     TOPICS,
+    LogError,
     PositionOutOfRange,
     Positions,
     Record,
@@ -59,6 +64,7 @@ class KafkaLog:
         self._appender = Appender(settings, self._place)
         self._lock = threading.Lock()
         self._queries = new_consumer(settings)
+        self._closed = False
 
     @classmethod
     def from_url(cls, url: str, options: Mapping[str, str]) -> KafkaLog:
@@ -80,7 +86,7 @@ class KafkaLog:
         return self._place(key)[2]
 
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> KafkaFencedWriter:
-        return KafkaFencedWriter(self._settings, self._place, name, timeout_s)
+        return KafkaFencedWriter(self._settings, self._place, name, timeout_s, self.end_positions)
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> KafkaReader:
         for topic in TOPICS:
@@ -116,6 +122,7 @@ class KafkaLog:
     def close(self) -> None:
         self._appender.close()
         with self._lock:
+            self._closed = True
             self._queries.close(autocommit=False)
 
     def __enter__(self) -> Self:
@@ -129,6 +136,8 @@ class KafkaLog:
         partitions = [Partition(name, number) for number in range(self._partitions)]
         try:
             with self._lock:
+                if self._closed:
+                    raise LogError("a question to a closed log")
                 found = ask(partitions, timeout_ms=QUERY_TIMEOUT_MS)
         except CLIENT_ERRORS as error:
             raise unavailable(self._settings, error) from None

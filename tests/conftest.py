@@ -7,6 +7,7 @@ session. A missing Java or Maven is a failure that says what to install, never a
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
 import uuid
@@ -60,6 +61,11 @@ SLOW = frozenset(
     ]
 )
 """Files that take over 5 s."""
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores it for what it starts in the background, and processes inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka import TopicPartition as Partition
 
-from ledger.kafka.writer import placement
+from ledger.kafka.producer import placement
 from ledger.kafka_log import KafkaLog
 from ledger.log import PositionOutOfRange, Record, RecordBatch
 from ledger.open_log import open_log

@@ -16,7 +16,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from ledger.log import Fenced, LogUnavailable, Record
+from ledger.log import Fenced, LogError, LogUnavailable, Record
 from ledger.open_log import open_log
 from tests.kafka_lab import Lab, bootstrap_of, kafka, prefix_of, values, wait_for
 
@@ -89,6 +89,29 @@ def test_readers_reach_the_end_behind_transaction_markers(kafka_url: str) -> Non
         (end,) = set(log.end_positions("events").values()) - {0}
         assert end == 6  # three records, three markers
         assert values(log) == [b"0", b"1", b"2"]
+
+
+@kafka
+def test_whoever_reads_after_a_writer_was_closed_reads_all_that_it_committed(
+    kafka_url: str,
+) -> None:
+    with open_log(kafka_url) as log:
+        for number in range(20):
+            with log.fenced_writer("writer") as writer:
+                writer.append({"events": [Record("key", b"%d" % number)]})
+            assert set(log.end_positions("events").values()) == {0, 2 * number + 2}
+        assert values(log) == [b"%d" % number for number in range(20)]
+
+
+@kafka
+def test_a_writer_may_be_closed_after_its_log(kafka_url: str) -> None:
+    log = open_log(kafka_url)
+    writer = log.fenced_writer("writer")
+    writer.append({"events": [Record("key", b"value")]})
+    log.close()
+    writer.close()
+    with pytest.raises(LogError, match="closed log"):
+        log.end_positions("events")
 
 
 @kafka

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from deploy.ports import free_port, is_free
+from ledger.facts.lists import PauseMode
 from ledger.recorder import Recorder
 from tests.engine_lab import START_S, EngineLab
 from tests.recorded import ROOT, Make, eventually, facts_in, of
@@ -212,6 +213,24 @@ def test_without_a_pause_running_requests_end_under_the_old_weights(benched: Any
         assert (applied.pause_mode, applied.paused_s, applied.cache_flushed) == ("none", None, True)
         assert applied.apply_s > 0.2  # what it waited for them
         bench.check_engine_has_the_learners_weights()
+
+
+def test_a_load_that_finds_the_cache_in_use_is_asked_for_again(benched: Any) -> None:
+    async def load(engine: Engine, folder: Path) -> None:
+        await engine.pause(PauseMode.IN_PLACE)  # it keeps its requests, and so their cache
+        loading = asyncio.create_task(engine.load(folder, 9, flush_cache=True))
+        await asyncio.sleep(0.2)
+        await engine.resume()
+        await loading
+        await engine.close()
+
+    with benched() as bench:
+        change(bench.learner, 1)
+        folder = bench.publisher.publish(bench.learner, 8, step=1).folder
+        asked = running(bench.lab, 2)
+        asyncio.run(load(Engine(bench.lab.url, limit_s=60), folder))
+        assert bench.version() == "9"
+        assert len(asked.wait()) == 2
 
 
 def test_weights_of_another_shape_never_reach_the_engine(

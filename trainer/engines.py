@@ -8,6 +8,7 @@ one of two errors: it didn't answer (`EngineAway`), or it refused (`EngineFailed
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ CONTROL_S = 60.0
 """Most seconds to pause or resume it, or to begin or end an update."""
 CONNECT_S = 5.0
 """Most seconds until a connection stands."""
+FLUSH_WAITS_S = (0.1, 0.2, 0.4, 0.8)
+"""Seconds before each further try to load, where the cache was in use."""
+NOT_FLUSHED = "the cache was not flushed"
+"""What SGLang says then."""
 MESSAGE_MAX = 2000
 """Characters kept of an engine's refusal."""
 
@@ -109,13 +114,22 @@ class Engine:
     async def load(self, folder: Path, version: int, *, flush_cache: bool) -> None:
         """It loads a checkpoint, whose shapes must have been checked: wrong ones end it.
 
-        Unless it is paused, it lets its running requests end first."""
+        Unless it is paused, it lets its running requests end first. Its server holds a request for
+        ended a moment before its scheduler does, which then loads the weights and refuses to flush
+        the cache; so it is asked again."""
         body = {
             "model_path": str(folder),
             "weight_version": str(version),
             "flush_cache": flush_cache,
         }
-        await self._do("/update_weights_from_disk", body, self.limit_s)
+        for wait_s in (*FLUSH_WAITS_S, None):
+            try:
+                await self._do("/update_weights_from_disk", body, self.limit_s)
+                break
+            except EngineFailed as error:
+                if wait_s is None or NOT_FLUSHED not in str(error):
+                    raise
+                await asyncio.sleep(wait_s)
 
     async def join(
         self, group: str, address: str, port: int, offset: int, size: int, backend: str

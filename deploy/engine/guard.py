@@ -30,10 +30,17 @@ PR_SET_PDEATHSIG = 1
 
 def main(mode: str, command: list[str]) -> None:
     libc = ctypes.CDLL(None)
+    guard = os.getpid()
+
+    def die_with_guard() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
+            os._exit(1)  # it was killed before we asked
+
     server = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # this has one thread
+        preexec_fn=die_with_guard,  # safe: this process has one thread
     )
 
     def ask_to_end(_number: int, _frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ compaction, and an `events` topic that keeps everything for ever.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
@@ -36,7 +37,9 @@ CONFIG = {
 }
 """Every topic is made with these; `events` with RETENTION too."""
 RETENTION = {"retention.ms": "-1", "retention.bytes": "-1"}
-UNKNOWN_TOPIC, ALREADY_EXISTS = 3, 36
+CREATE_TIMEOUT_S = 15.0
+"""Most seconds that making topics is tried again."""
+UNKNOWN_TOPIC, ALREADY_EXISTS, INVALID_REPLICATION_FACTOR = 3, 36, 38
 
 
 class Topics(NamedTuple):
@@ -137,23 +140,33 @@ def _describe(admin: Any, names: dict[Topic, str]) -> dict[Topic, dict[str, Any]
 
 def _create(admin: Any, settings: KafkaSettings, names: dict[Topic, str], partitions: int) -> None:
     """Another process that makes the same topics at the same time is no error."""
-    answer: dict[str, Any] = admin.create_topics(
-        {
-            name: {
-                "num_partitions": partitions,
-                "replication_factor": settings.replication or -1,
-                "configs": {**CONFIG, **(RETENTION if topic == "events" else {})},
-            }
-            for topic, name in names.items()
-        },
-        timeout_ms=15_000,
-        raise_errors=False,
-    )
-    for each in answer["topics"]:
-        if each["error_code"] not in (0, ALREADY_EXISTS):
-            said = each.get("error_message") or ""
-            error = kafka_client.error_of(each["error_code"])
-            raise LogError(f"Kafka refused to make topic {each['name']}: {error.__name__} {said}")
+    wanted: dict[str, Any] = {
+        name: {
+            "num_partitions": partitions,
+            "replication_factor": settings.replication or -1,
+            "configs": {**CONFIG, **(RETENTION if topic == "events" else {})},
+        }
+        for topic, name in names.items()
+    }
+    deadline = time.monotonic() + CREATE_TIMEOUT_S
+    while wanted:
+        answer = admin.create_topics(wanted, timeout_ms=15_000, raise_errors=False)
+        for each in answer["topics"]:
+            code, said = each["error_code"], each.get("error_message") or ""
+            if code in (0, ALREADY_EXISTS):
+                del wanted[each["name"]]
+            elif time.monotonic() > deadline or not _passes(code, said):
+                error = kafka_client.error_of(code).__name__
+                raise LogError(f"Kafka refused to make topic {each['name']}: {error} {said}")
+        time.sleep(0.2 if wanted else 0.0)
+
+
+def _passes(code: int, said: str) -> bool:
+    """Whether a refusal is of this moment only. A controller that hasn't heard from its brokers for
+    a while has none to put a topic on, and says that the replication factor is wrong."""
+    if code == INVALID_REPLICATION_FACTOR:
+        return "fenced" in said
+    return issubclass(kafka_client.error_of(code), kafka_client.RetriableError)
 
 
 def _check_partitions(settings: KafkaSettings, counts: dict[Topic, int]) -> None:
