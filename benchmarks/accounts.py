@@ -31,7 +31,7 @@ from consumers.dedupe import HighestIds
 from consumers.insert import insert
 from consumers.rebuild import project
 from ledger.accounts.registry import ACCOUNTS, Account
-from ledger.accounts.reports import report
+from ledger.accounts.reports import Reports
 from ledger.book import Book, connect
 from ledger.log import TopicPartition
 from ledger.open_log import open_log
@@ -81,19 +81,18 @@ def asked(book: Path, names: list[str]) -> Iterator[tuple[str, Times]]:
         runs = connection.execute(
             "SELECT run_id FROM run_declared WHERE kind = 'train' ORDER BY log_offset"
         ).fetchall()
-        yield "book", {each.name: _timed(connection, each, None) for each in accounts}
+        reports = Reports(connection)
+        yield "book", {each.name: _timed(reports, each, None) for each in accounts}
         (run_id,) = runs[len(runs) // 2]
-        yield "run", {each.name: _timed(connection, each, run_id) for each in accounts}
+        yield "run", {each.name: _timed(reports, each, run_id) for each in accounts}
 
 
-def _timed(
-    connection: duckdb.DuckDBPyConnection, account: Account, run_id: UUID | None
-) -> tuple[float, int]:
+def _timed(reports: Reports, account: Account, run_id: UUID | None) -> tuple[float, int]:
     rows, seconds = 0, list[float]()
     for _ in range(1 + ROUNDS):
         began = time.perf_counter()
         try:
-            rows = len(report(connection, account, run_id=run_id).rows)
+            rows = len(reports.ask(account, run_id=run_id).rows)
         except duckdb.OutOfMemoryException:
             return float("inf"), 0
         seconds.append(time.perf_counter() - began)

@@ -19,11 +19,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import UUID
 
 import duckdb
 
 from ledger.facts import Cut, Fact, PhaseSpan
 from ledger.facts.lists import ExclusionReason, Outcome, Phase, RunKind, StopReason
+from ledger.one_run import OneRun, covers
 from ledger.open_log import open_log
 from tests.accounts import in_order
 from tests.assembled import a_member
@@ -237,7 +239,8 @@ class Stories:
         return story
 
     def book(self, folder: Path) -> Ask:
-        """A book of the log of all of them."""
+        """A book of the log of all of them. Whoever asks is answered of the whole book, and of one
+        run alone where that must be the same."""
         url, path = f"sqlite:///{folder / 'log.db'}", folder / "book"
         facts = [fact for story in self._stories for fact in story.facts]
         with open_log(url) as log:
@@ -246,10 +249,16 @@ class Stories:
         assert (inserted.facts, inserted.quarantined, inserted.duplicates) == (len(facts), 0, 0)
         book = duckdb.connect(str(path), read_only=True)
         book.execute("SET TimeZone = 'UTC'")
+        one_run = OneRun(book)
 
         def ask(of: Story, view: str, columns: str, rest: str = "") -> list[Any]:
             query = f"SELECT {columns} FROM {view} WHERE run_id = ? {rest}"
-            return [_plain(row) for row in book.execute(query, [of.run_id]).fetchall()]
+            found = [_plain(row) for row in book.execute(query, [of.run_id]).fetchall()]
+            if covers(view) and columns != "*":  # whole rows may have any of several values
+                one_run.show(UUID(of.run_id)).prepare(query)
+                alone = one_run.cursor.execute(query, [of.run_id]).fetchall()
+                assert [_plain(row) for row in alone] == found
+            return found
 
         return ask
 

@@ -41,6 +41,7 @@ SLOW = frozenset(
         "test_import_terminal_bench",
         "test_import_verl",
         "test_importers",
+        "test_one_run",
         "test_page",
         "test_pass_at_1",
         "test_projector",

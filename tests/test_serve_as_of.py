@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from api.server.as_of import made_of, named, tables
 from api.server.reading import Readings
 from consumers.rebuild import rebuild
 from ledger.book import VIEWS, Book
 from ledger.log import EventLog, Positions, TopicPartition
 from ledger.open_log import open_log
+from ledger.stand_ins import made_of, named, tables
 from tests.lived_runs import lived
 
 PLACE = TopicPartition("events", 0)

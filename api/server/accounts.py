@@ -25,6 +25,7 @@ from api.server.problems import Problem, problems
 from api.server.reading import Reading, Row
 from api.server.reports import RunId
 from api.server.rows import columns_of
+from ledger.accounts.outcomes import TASKS
 from ledger.accounts.registry import (
     ACCOUNTS,
     Account,
@@ -152,8 +153,8 @@ def _model(account: Account) -> AccountModel:
 def completed(reading: Reading, view: str | None, rows: list[Row]) -> list[Row]:
     """Rows of a view with the columns that are computed beside them; null: no view's."""
     if view is None or view not in COMPUTED:
-        return rows  # a cursor of the past costs all views
-    return extended(reading.cursor, view, rows)
+        return rows
+    return extended(reading.cursor_for(view, TASKS), view, rows)
 
 
 def _compared(

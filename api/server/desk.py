@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
@@ -23,6 +24,7 @@ from api.server.places import asked, show
 from api.server.problems import Problem
 from api.server.reading import Reading
 from ledger.log import LogError, Positions
+from ledger.one_run import covers
 
 Look = Callable[[Reading], Any]
 """What an endpoint asks of a reading; what it gives becomes JSON."""
@@ -77,7 +79,8 @@ class Desk:
             told = page(reading, wanted, row)
             return told if finish is None else finish(reading, told)
 
-        return await self.give(request, (wanted.key, row), look, text, place)
+        run_id = filters.get("run_id") if covers(view) else None
+        return await self.give(request, (wanted.key, row), look, text, place, run_id)
 
     async def give(
         self,
@@ -86,8 +89,10 @@ class Desk:
         look: Look,
         as_of: str | None = None,
         place: str = "query as_of",
+        run_id: UUID | None = None,
     ) -> Response:
-        """The answer to `look`, which `key` tells from every other, as JSON."""
+        """The answer to `look`, which `key` tells from every other, as JSON. `run_id`: it looks at
+        views that are covered (`ledger.one_run`), and only at this run's rows."""
         fresh = "no-cache" in request.headers.get("cache-control", "")
         at = None
         if as_of is not None:
@@ -95,7 +100,9 @@ class Desk:
             key = (key, show(at))
 
         def compute() -> tuple[bytes, Positions]:
-            with self.owner.readings.open(at) as reading:
+            readings = self.owner.readings
+            whole = run_id is None or at is not None
+            with readings.open(at) if whole else readings.open_run(run_id) as reading:
                 return to_json(look(reading)), reading.positions
 
         now = self.owner.standing.positions if at is None else at

@@ -10,38 +10,51 @@ import contextlib
 import threading
 from collections.abc import Generator, Sequence
 from typing import Any
+from uuid import UUID
 
 import duckdb
 
-from api.server.as_of import AsOf
+from api.server.as_of import as_of
 from api.server.problems import Problem
 from ledger.book import positions_in
 from ledger.log import Positions
+from ledger.one_run import OneRun
+from ledger.stand_ins import StandIns
 
 Row = dict[str, Any]
 
 
 class Reading:
-    """A transaction on a cursor of its own."""
+    """A transaction on a cursor."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, as_of: Positions | None) -> None:
+    def __init__(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        stand_ins: StandIns | None,
+        positions: Positions | None = None,
+    ) -> None:
+        """`positions`: of the past that it is of; null: it is of now."""
         self._cursor = cursor
-        self._then = None if as_of is None else AsOf(cursor, as_of)
-        self.positions = positions_in(cursor) if as_of is None else as_of
+        self._stand_ins = stand_ins
+        self.positions = positions_in(cursor) if positions is None else positions
         """Where the book was, for each partition."""
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """For what asks a connection; inside the same transaction."""
-        if self._then is not None:
-            self._then.prepare_all()
+        if self._stand_ins is not None:
+            self._stand_ins.prepare_all()
+        return self._cursor
+
+    def cursor_for(self, *views: str) -> duckdb.DuckDBPyConnection:
+        """The same, for what asks for these views alone."""
+        if self._stand_ins is not None:
+            self._stand_ins.prepare(" ".join(views))
         return self._cursor
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """(n,) rows by column name."""
-        if self._then is not None:
-            self._then.prepare(query)
-        result = self._cursor.execute(query, list(parameters))
+        result = self.cursor_for(query).execute(query, list(parameters))
         names = [str(column[0]) for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
@@ -56,20 +69,47 @@ class Readings:
     def __init__(self, connection: duckdb.DuckDBPyConnection, limit_s: float) -> None:
         self._connection = connection.cursor()
         self._making = threading.Lock()
+        self._of_one_run: list[OneRun] = []
+        """Idle; what they have made is worth keeping."""
         self._limit_s = limit_s
 
     @contextlib.contextmanager
-    def open(self, as_of: Positions | None = None) -> Generator[Reading]:
-        """A reading of the book as it is, or as it was. Raises Problem when it takes too long."""
+    def open(self, then: Positions | None = None) -> Generator[Reading]:
+        """A reading of the book as it is, or as it was then. Raises Problem when it takes too
+        long."""
         with self._making:
             cursor = self._connection.cursor()
+        try:
+            with self._within_limit(cursor):
+                cursor.execute("SET TimeZone = 'UTC'")
+                cursor.execute("BEGIN")
+                yield Reading(cursor, None if then is None else as_of(cursor, then), then)
+        finally:
+            cursor.close()
+
+    @contextlib.contextmanager
+    def open_run(self, run_id: UUID) -> Generator[Reading]:
+        """A reading that shows the attempts of one run (`ledger.one_run`). Raises Problem."""
+        with self._making:
+            shown = self._of_one_run.pop() if self._of_one_run else OneRun(self._connection)
+        try:
+            with self._within_limit(shown.cursor):
+                shown.cursor.execute("BEGIN")
+                yield Reading(shown.cursor, shown.show(run_id))
+                shown.cursor.execute("COMMIT")
+        except BaseException:
+            shown.close()
+            raise
+        with self._making:
+            self._of_one_run.append(shown)
+
+    @contextlib.contextmanager
+    def _within_limit(self, cursor: duckdb.DuckDBPyConnection) -> Generator[None]:
         timer = threading.Timer(self._limit_s, cursor.interrupt)
         timer.daemon = True
         timer.start()
         try:
-            cursor.execute("SET TimeZone = 'UTC'")
-            cursor.execute("BEGIN")
-            yield Reading(cursor, as_of)
+            yield
         except duckdb.OutOfMemoryException as error:
             raise Problem(
                 503, "out_of_memory", rule=str(error).partition("\n")[0], place="the book"
@@ -83,4 +123,3 @@ class Readings:
             ) from None
         finally:
             timer.cancel()
-            cursor.close()

@@ -16,6 +16,8 @@ import duckdb
 
 from ledger.accounts.intervals import TaskShare
 
+TASKS = "task_outcomes"
+"""The view that they are read from."""
 UNNAMED_MOST = 100_000
 """Of tasks that a run declared only by their number, more than these are one mistake."""
 
@@ -51,7 +53,8 @@ class TaskOutcome:
 def read_outcomes(connection: duckdb.DuckDBPyConnection, selected: Selection) -> list[TaskOutcome]:
     """Tasks in scope, by name."""
     found = connection.execute(
-        "SELECT task_id, stratum, stratum_weight, slots, valid, passed FROM task_outcomes"
+        "SELECT task_id, stratum, stratum_weight, slots, valid, passed"
+        f" FROM {TASKS}"
         " WHERE run_id = ? AND policy_version IS NOT DISTINCT FROM ?"
         " AND rule_set IS NOT DISTINCT FROM ? ORDER BY task_id",
         [selected.run_id, selected.policy_version, selected.rule_set],

@@ -1,6 +1,7 @@
 """One account as an answer: rows, what they mean, what they are over, how whole the book is.
 
-report(connection, find_account("step-time"), run_id=run)
+report(connection, find_account("step-time"), run_id=run)     # or, to ask more than once:
+Reports(connection).ask(find_account("step-time"), run_id=run)
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from uuid import UUID
 import duckdb
 
 from ledger.accounts.compare import Row
-from ledger.accounts.outcomes import Selection, TaskOutcome, read_outcomes
+from ledger.accounts.outcomes import TASKS, Selection, TaskOutcome, read_outcomes
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
+from ledger.one_run import OneRun, covers
 
 COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
     "pass_at_1": pass_at_1_intervals,
@@ -62,6 +64,50 @@ def extended(
     ]
 
 
+class Reports:
+    """Asks a book for accounts. What makes those of one run quick is kept between them."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._one_run: OneRun | None = None
+
+    def ask(
+        self, account: Account, *, run_id: UUID | None = None, rule_set: int | None = None
+    ) -> Report:
+        """One account. A filter is ignored by an account that doesn't have its column."""
+        connection = self._connection
+        if run_id is not None and covers(account.view):
+            if self._one_run is None:
+                self._one_run = OneRun(connection)
+            shown = self._one_run.show(run_id)
+            shown.prepare(account.view)
+            if account.view in COMPUTED:
+                shown.prepare(TASKS)
+            connection = self._one_run.cursor
+        columns, rows = _rows(connection, account, {"run_id": run_id, "rule_set": rule_set})
+        if account.view in COMPUTED and rows:
+            named = [dict(zip(columns, row, strict=True)) for row in rows]
+            whole = extended(connection, account.view, named)
+            columns, rows = tuple(whole[0]), [tuple(row.values()) for row in whole]
+        place = columns.index("rule_set") if "rule_set" in columns else None
+        found: set[int | None] = set() if place is None else {row[place] for row in rows}
+        return Report(
+            account=account,
+            definition=definition_of(account.view),
+            run_id=run_id,
+            rule_sets=tuple(sorted(found, key=lambda each: (each is None, each or 0))),
+            position=_pairs(
+                self._connection,
+                "SELECT topic || '/' || log_partition, next_offset FROM positions ORDER BY ALL",
+            ),
+            problems=_pairs(
+                self._connection, "SELECT problem, records FROM book_problems ORDER BY ALL"
+            ),
+            columns=columns,
+            rows=tuple(rows),
+        )
+
+
 def report(
     connection: duckdb.DuckDBPyConnection,
     account: Account,
@@ -69,27 +115,8 @@ def report(
     run_id: UUID | None = None,
     rule_set: int | None = None,
 ) -> Report:
-    """Ask one account. A filter is ignored by an account that doesn't have its column."""
-    columns, rows = _rows(connection, account, {"run_id": run_id, "rule_set": rule_set})
-    if account.view in COMPUTED and rows:
-        named = [dict(zip(columns, row, strict=True)) for row in rows]
-        whole = extended(connection, account.view, named)
-        columns, rows = tuple(whole[0]), [tuple(row.values()) for row in whole]
-    place = columns.index("rule_set") if "rule_set" in columns else None
-    found: set[int | None] = set() if place is None else {row[place] for row in rows}
-    return Report(
-        account=account,
-        definition=definition_of(account.view),
-        run_id=run_id,
-        rule_sets=tuple(sorted(found, key=lambda each: (each is None, each or 0))),
-        position=_pairs(
-            connection,
-            "SELECT topic || '/' || log_partition, next_offset FROM positions ORDER BY ALL",
-        ),
-        problems=_pairs(connection, "SELECT problem, records FROM book_problems ORDER BY ALL"),
-        columns=columns,
-        rows=tuple(rows),
-    )
+    """Ask one account, once."""
+    return Reports(connection).ask(account, run_id=run_id, rule_set=rule_set)
 
 
 def _rows(

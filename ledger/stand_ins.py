@@ -1,0 +1,79 @@
+"""The book as far as some of its rows go, for one cursor.
+
+Temporary views of the cursor stand before the book's tables, each with a part of its rows. Over
+them come the book's own views, as they are in `ledger/views/`, so that an answer about a part is
+the same query. Nothing is copied, and nobody else sees them: they go with the cursor.
+
+Invariant: whatever a query names, and whatever that is made of, shows its part before the query
+runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import duckdb
+
+from ledger.book import VIEWS, sql_file
+
+_VIEW = "CREATE OR REPLACE VIEW"
+
+Part = Callable[[str, str], str | None]
+"""From a table's name, and the name that nothing stands before, to the query that stands for it;
+null: the table itself."""
+
+
+class StandIns:
+    """The views of one cursor. Made one by one: all of them take a second."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, part: Part) -> None:
+        self._cursor = cursor
+        (book,) = cursor.execute("SELECT current_database()").fetchone() or ("",)
+        self._queries = {
+            table: query
+            for table in tables()
+            if (query := part(table, f'"{book}".main."{table}"')) is not None
+        }
+        self._made: set[str] = set()
+
+    def prepare(self, query: str) -> None:
+        """Make what `query` names, where it isn't there yet."""
+        names = named(query)
+        needed = names.union(*(made_of(name) for name in names)) - self._made
+        for table in sorted(needed & self._queries.keys()):
+            self._cursor.execute(f'CREATE TEMP VIEW "{table}" AS {self._queries[table]}')
+        for view in VIEWS:
+            if view in needed and not made_of(view).isdisjoint(self._queries):
+                text = sql_file(f"views/{view}.sql")
+                self._cursor.execute(text.replace(_VIEW, "CREATE TEMP VIEW", 1))
+        self._made |= needed
+
+    def prepare_all(self) -> None:
+        """Make everything, for who asks the cursor itself."""
+        self.prepare(" ".join(VIEWS))
+
+
+@cache
+def tables() -> dict[str, str]:
+    """The book's tables, each with the text that makes it."""
+    text = sql_file("book.sql") + sql_file("tables.sql")
+    found = re.findall(r"^CREATE TABLE (\w+) \((.*?)^\);", text, re.M | re.S)
+    return {str(name): str(columns) for name, columns in found}
+
+
+def named(text: str) -> set[str]:
+    """The tables and views that `text` may mean: every word that is the name of one."""
+    return set(re.findall(r"\w+", text)) & (tables().keys() | set(VIEWS))
+
+
+@cache
+def made_of(name: str) -> frozenset[str]:
+    """What a view is made of, down to the tables: of what its text names, all that stands before
+    it. (A column of another view's name makes that too, which does no harm.)"""
+    if name in tables():
+        return frozenset()
+    before = tables().keys() | set(VIEWS[: VIEWS.index(name)])
+    direct = named(sql_file(f"views/{name}.sql")) & before
+    return frozenset(direct.union(*(made_of(each) for each in direct)))
