@@ -193,6 +193,7 @@ def test_drain_says_how_much_it_moved(lab: Path, rollbook: Rollbook) -> None:
         (["sql", "SELECT 1", "--book", "missing"], "there is no book at missing"),
         (["sql", "SELEC 1"], "syntax error"),
         (["replay", "--book", "b", "--until", "noon"], "--until must be positions like"),
+        (["replay", "--book", "b", "--until", "2099-01-01"], "--until must not lie ahead of 20"),
         (["backup", "--to", "x", "--log", "kafka://127.0.0.1:1/p"], "Kafka's own"),
         (["restore", "missing.db", "--log", "sqlite:///new.db"], "there is no file missing.db"),
         (["project", "--config", "missing.toml"], "missing.toml does not exist"),
