@@ -113,6 +113,16 @@ def test_a_parameter_that_is_not_known_is_refused(served: Served, path: str, kno
     assert known in answer.json["detail"]
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["accounts/throughput", "accounts/step-time", f"panels/failures?run_id={RUN}"],
+)
+def test_a_rule_set_that_there_is_not_is_refused(served: Served, path: str) -> None:
+    answer = served.ask(f"/v1/{path}{'&' if '?' in path else '?'}rule_set=77")
+    assert answer.status == 422, answer.body
+    assert answer.json["detail"] == "a rule set must be one of 1, 2, got '77' (query rule_set)"
+
+
 def test_an_unchanged_answer_is_not_sent_again(served: Served) -> None:
     first = served.ask("/v1/groups?limit=3")
     again = served.ask("/v1/groups?limit=3", headers={"If-None-Match": first.headers["etag"]})

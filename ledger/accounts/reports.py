@@ -17,6 +17,7 @@ from ledger.accounts.compare import Row
 from ledger.accounts.outcomes import Selection, TaskOutcome, read_outcomes
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
+from ledger.accounts.rule_sets import check_rule_set, rule_sets_in
 
 COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
     "pass_at_1": pass_at_1_intervals,
@@ -69,7 +70,10 @@ def report(
     run_id: UUID | None = None,
     rule_set: int | None = None,
 ) -> Report:
-    """Ask one account. A filter is ignored by an account that doesn't have its column."""
+    """Ask one account. A filter is ignored by an account that doesn't have its column. Raises
+    BookError for a rule set that there isn't."""
+    if rule_set is not None:
+        check_rule_set(rule_set, rule_sets_in(connection))
     columns, rows = _rows(connection, account, {"run_id": run_id, "rule_set": rule_set})
     if account.view in COMPUTED and rows:
         named = [dict(zip(columns, row, strict=True)) for row in rows]
