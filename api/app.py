@@ -61,7 +61,7 @@ def make_app(
         trajectories.router(desk),
         groups.router(desk),
         accounts.router(desk),
-        facts.router(posting),
+        facts.router(posting, owner.readings),
         stream.router(owner, stop),
         panels.router(desk),
         alerts.router(desk, thresholds),

@@ -21,7 +21,7 @@ from consumers.rebuild import owned_book
 from consumers.rebuild import project as project_book
 from ledger.book import BookError, connect
 from ledger.log import EventLog, Positions, TopicPartition
-from ledger.wire.checks import to_micros
+from ledger.wire.checks import CLOCKS_DIFFER_US, to_micros
 
 ERRORS = (BookError, duckdb.Error, ValueError)
 
@@ -110,6 +110,8 @@ def parse_until(log: EventLog, text: str) -> Positions:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
+    if to_micros(moment) > to_micros(now := datetime.now(UTC)) + CLOCKS_DIFFER_US:
+        raise BookError(f"--until must not lie ahead of {now:%Y-%m-%dT%H:%M:%SZ}, got {text!r}")
     return log.positions_at("events", to_micros(moment))
 
 

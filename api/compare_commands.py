@@ -15,6 +15,7 @@ from api.options import BookOption, ConfigOption, FormatOption, the_book
 from api.output import Format, print_rows
 from ledger.accounts.compare import compare_step_time, compare_throughput
 from ledger.accounts.compare_quality import compare_pass_at_1, read_evaluation
+from ledger.accounts.rule_sets import check_rule_set, rule_sets_in
 from ledger.accounts.sides import find_run, read_step_time, read_throughput
 from ledger.book import connect
 
@@ -56,6 +57,8 @@ def compared(
     connection: duckdb.DuckDBPyConnection, measure: Compared, a: str, b: str, rule_set: int | None
 ) -> Sequence[Any]:
     """The lines of a comparison, the verdict last. Raises BookError, ValueError."""
+    if rule_set is not None:
+        check_rule_set(rule_set, rule_sets_in(connection))
     asked = find_run(connection, a), find_run(connection, b)
     if measure is Compared.PASS_AT_1:
         return compare_pass_at_1(*(read_evaluation(connection, side, rule_set) for side in asked))

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from api.log_runs import find_in_log
 from api.options import ConfigOption, LogOption, the_log
 from api.output import say
 from producers.importers import BadImport
@@ -23,7 +24,9 @@ def export() -> None:
 
 @app.command("atif")
 def export_atif(
-    run: Annotated[uuid.UUID, typer.Option("--run", help="The run.")],
+    run: Annotated[
+        str, typer.Option("--run", help="The run: its id, the beginning of it, or its name.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for <trajectory id>.json files.")],
     log: LogOption = None,
     config: ConfigOption = None,
@@ -41,13 +44,14 @@ def export_atif(
     from producers.importers.held import facts_of_run, tokens_of_run
 
     with the_log(log, config) as source:
-        facts = RunFacts.of(facts_of_run(source, str(run)))
-        payloads = tokens_of_run(source, str(run)) if tokens else None
+        run_id = find_in_log(source, run)
+        facts = RunFacts.of(facts_of_run(source, run_id))
+        payloads = tokens_of_run(source, run_id) if tokens else None
     chosen = sorted(facts.attempts) if not trajectory else [str(each) for each in trajectory]
     if unknown := [each for each in chosen if each not in facts.attempts]:
-        raise BadImport(f"--trajectory must be an attempt of run {run}, got {unknown[0]}")
+        raise BadImport(f"--trajectory must be an attempt of run {run_id}, got {unknown[0]}")
     if not chosen:
-        raise BadImport(f"--run must be a run with attempts in this log, got {run}")
+        raise BadImport(f"--run must be a run with attempts in this log, got {run_id}")
     out.mkdir(parents=True, exist_ok=True)
     for each in chosen:
         atif = atif_of(facts, each, payloads)

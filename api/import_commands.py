@@ -22,7 +22,7 @@ from api.options import ConfigOption, FormatOption, LogOption, overrides
 from api.output import Format, print_rows, say
 from api.settings import load
 from ledger.facts.lists import RunKind
-from ledger.log import EventLog
+from ledger.log import EventLog, Fenced
 from ledger.open_log import open_log
 from producers.importers import FORMATS, BadImport, ForeignRun, Options, read_runs
 from producers.importers.claims import Compared, reconcile
@@ -108,7 +108,14 @@ def _judge(log: EventLog, run: ForeignRun, written: Written) -> None:
 
         # The whole run is in the log: there is no evidence to wait for.
         settings = AssemblerSettings(evidence_wait_s=0.0)
-        Assembler(log, run.run_id, settings).run(threading.Event(), follow=False)
+        try:
+            Assembler(log, run.run_id, settings).run(threading.Event(), follow=False)
+        except Fenced as error:
+            raise BadImport(
+                f"another import of run {run.run_id} ({run.name}), or an assembler of it, began"
+                " meanwhile and decides its groups; its facts are in the log: import again once the"
+                " other has ended, nothing is written twice"
+            ) from error
     elif run.kind is not RunKind.EVAL and written.unjudged:
         from consumers.judge import judge_log
         from ledger.judgement import load_rules, newest_rules

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated
 
 import typer
 
+from api.log_runs import find_in_log
 from api.options import ConfigOption, FormatOption, LogOption, the_log
 from api.output import Format, print_rows, progress_bar, say
 from consumers.judge import judge_log
@@ -29,7 +29,7 @@ def judge(
         typer.Option("--rules", help="Number of the rule set (default: the one to train by)."),
     ] = None,
     run: Annotated[
-        uuid.UUID | None, typer.Option("--run", help="Judge attempts of this run only.")
+        str | None, typer.Option("--run", help="Judge attempts of this run only (id or name).")
     ] = None,
     log: LogOption = None,
     config: ConfigOption = None,
@@ -39,7 +39,8 @@ def judge(
     1 if records were unreadable."""
     rule_set = newest_rules() if rules is None else load_rules(rules)
     with the_log(log, config) as source, progress_bar("reading") as progress:
-        result = judge_log(source, rule_set, str(run) if run else None, progress)
+        run_id = None if run is None else find_in_log(source, run)
+        result = judge_log(source, rule_set, run_id, progress)
     print_rows(["outcome", "blame", "class", "excluded", "attempts"], result.counts, form)
     say(
         f"rule set {rule_set.number}, {rule_set.title}: {result.judged} ended attempts judged,"

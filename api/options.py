@@ -30,11 +30,15 @@ SpoolOption = Annotated[
 
 def the_log(log: str | None, config: Path | None) -> EventLog:
     """The log that the command line or the settings name. Raises LogError; a SQLite log that is
-    only read is not made."""
+    only read is not made, also not of an empty file."""
     settings = load(config).log
     url = settings.url if log is None else log
-    if check_url(url) == "sqlite" and not Path(sqlite_path(url)).exists():
-        raise LogError(f"there is no log {redact(url)}: a recorder makes one (is it a typo?)")
+    if check_url(url) == "sqlite":
+        file = Path(sqlite_path(url))
+        if not file.exists():
+            raise LogError(f"there is no log {redact(url)}: a recorder makes one (is it a typo?)")
+        if file.is_file() and not file.stat().st_size:
+            raise LogError(f"there is no log {redact(url)} yet: its file is empty")
     return open_log(url, settings.client_options)
 
 

@@ -7,7 +7,6 @@ replay --what-if SETTINGS what would have been trained on instead: a simulation
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from api.book_commands import parse_until, tell_inserted
+from api.log_runs import find_in_log
 from api.options import ConfigOption, FormatOption, LogOption, the_log, with_archive
 from api.output import Format, print_rows, progress_bar, say
 from consumers.rebuild import rebuild
@@ -49,7 +49,8 @@ def replay(
     log: LogOption = None,
     config: ConfigOption = None,
     run: Annotated[
-        uuid.UUID | None, typer.Option("--run", help="Only this run's batches (default: all).")
+        str | None,
+        typer.Option("--run", help="Only this run's batches, by id or name (default: all)."),
     ] = None,
     archive: Annotated[
         Path | None,
@@ -94,15 +95,16 @@ def _book(book: Path, log: str | None, config: Path | None, until: str | None, f
     tell_inserted(book, inserted)
 
 
-def _runs(log: EventLog, run: uuid.UUID | None, ends: Ends) -> list[str]:
+def _runs(log: EventLog, run: str | None, ends: Ends) -> list[str]:
     found = recorded_runs(log, ends.events)
     if run is None:
         if not found:
             say("no decision is recorded in this log")
         return found
-    if str(run) not in found:
-        raise LogError(f"no decision of run {run} is recorded in this log")
-    return [str(run)]
+    run_id = find_in_log(log, run)
+    if run_id not in found:
+        raise LogError(f"no decision of run {run_id} is recorded in this log")
+    return [run_id]
 
 
 def _print_replayed(replayed: Sequence[Replayed], form: Format) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ledger.facts import Fact
-from ledger.log import EventLog, LogError, LogUnavailable, Record, Topic
+from ledger.log import EventLog, Fenced, LogError, LogUnavailable, Record, Topic
 from ledger.wire.encoder import Draft, FactEncoder, now_us
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class FencedRecorder:
         """Wait until the outcome of what is in doubt stands; False if it doesn't yet. Then all
         that was appended can be read before the log's end. Raises Fenced."""
         try:
-            self._writer.append({}, SETTLE_TIMEOUT_S)
+            self._append({}, SETTLE_TIMEOUT_S)
         except LogUnavailable as error:
             logger.warning("waiting for the log: %s", error)
             return False
@@ -142,9 +142,18 @@ class FencedRecorder:
         """Whether it is in the log for sure. Else it is in doubt."""
         self._unread.update(append.numbers)
         try:
-            self._writer.append(append.records, APPEND_TIMEOUT_S)
+            self._append(append.records, APPEND_TIMEOUT_S)
         except LogUnavailable as error:
             logger.warning("the outcome of an append is unknown: %s", error)
             self._doubtful.append(append)
             return False
         return True
+
+    def _append(self, records: Mapping[Topic, Sequence[Record]], timeout_s: float) -> None:
+        try:
+            self._writer.append(records, timeout_s)
+        except Fenced as error:
+            raise Fenced(
+                f"another process was started to decide run {self._encoder.run_id} and goes on from"
+                f" what is in the log; this one has ended, and nothing counts twice ({error})"
+            ) from error

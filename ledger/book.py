@@ -133,8 +133,14 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
     if read_only and not path.exists():
         raise BookError(f"there is no book at {path} (rollbook project makes one)")
     try:
-        connection = duckdb.connect(str(path), read_only=read_only)
+        # Without its type, DuckDB would download what reads a file of another database.
+        connection = duckdb.connect(f"duckdb:{path.absolute()}", read_only=read_only)
     except duckdb.IOException as error:
+        if "not a valid DuckDB" in str(error):
+            raise BookError(
+                f"a book must be a DuckDB file, and {path} is not a valid DuckDB one"
+                " (a log is named by --log)"
+            ) from error
         if "Conflicting lock" not in str(error):
             raise BookError(f"{path} can't be opened as a book: {error}") from error
         holder = re.search(r"\(PID (\d+)\)", str(error))

@@ -179,6 +179,29 @@ def test_drain_says_how_much_it_moved(lab: Path, rollbook: Rollbook) -> None:
     assert (done.returncode, "0 records drained" in done.stderr) == (0, True)
 
 
+def test_a_log_is_no_book_a_book_is_no_log_and_an_empty_file_is_neither(
+    lab: Path, rollbook: Rollbook
+) -> None:
+    rollbook("project", "--book", "book.duckdb")
+    (lab / "empty").touch()
+    before = (lab / "log.db").read_bytes()
+    refused = {
+        ("sql", "SELECT 1", "--book", "log.db"): "a book must be a DuckDB file, and log.db is",
+        ("project", "--book", "log.db"): "a book must be a DuckDB file, and log.db is not",
+        ("serve", "--book", "log.db"): "a book must be a DuckDB file, and log.db is not",
+        ("sql", "SELECT 1", "--book", "empty"): "a book must be a DuckDB file, and empty is",
+        ("project", "--log", "sqlite:///book.duckdb"): "something else (a book is named by --book)",
+        ("project", "--log", "sqlite:///empty"): "there is no log sqlite:///empty yet: its file is",
+    }
+    for arguments, message in refused.items():
+        done = rollbook(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert "xtension" not in done.stderr
+    assert (lab / "log.db").read_bytes() == before
+    assert (lab / "empty").stat().st_size == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -193,6 +216,7 @@ def test_drain_says_how_much_it_moved(lab: Path, rollbook: Rollbook) -> None:
         (["sql", "SELECT 1", "--book", "missing"], "there is no book at missing"),
         (["sql", "SELEC 1"], "syntax error"),
         (["replay", "--book", "b", "--until", "noon"], "--until must be positions like"),
+        (["replay", "--book", "b", "--until", "2099-01-01"], "--until must not lie ahead of 20"),
         (["backup", "--to", "x", "--log", "kafka://127.0.0.1:1/p"], "Kafka's own"),
         (["restore", "missing.db", "--log", "sqlite:///new.db"], "there is no file missing.db"),
         (["project", "--config", "missing.toml"], "missing.toml does not exist"),

@@ -306,6 +306,8 @@ def test_compare_names_what_it_could_have_meant(rollbook: Compare) -> None:
     assert status == 2
     assert "'scaled up' must have one span and one rule_set (RUN/NUMBER, --rule-set)" in errors
     assert ", and has span 1, rule_set 1; span 2, rule_set 1" in errors
+    status, _, errors = rollbook("throughput", "before", "after", "--rule-set", "77")
+    assert (status, errors) == (2, "error: a rule set must be one of 1, 2, got 77\n")
     status, _, errors = rollbook("pass-at-1", "before", "never")
     assert (status, errors) == (
         2, "error: 'never' must be the id or the name of one run, and means none\n"

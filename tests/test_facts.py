@@ -17,7 +17,7 @@ from ledger.avro import wire_types
 from ledger.facts import FACTS, Fact
 from ledger.recording.calls import OWN_FACTS, RecordCalls
 from ledger.rendering.render import ROOT, docs_of, rendered, unreleased
-from ledger.wire.schema import avro_schema, is_record, optional
+from ledger.wire.schema import any_number_fields, avro_schema, is_record, optional
 from tests.builders import a_fact
 
 RENDERED = rendered()
@@ -79,6 +79,28 @@ def test_a_union_other_than_with_null_is_refused_by_name() -> None:
 @pytest.mark.parametrize("name", sorted(FACTS))
 def test_a_fact_begins_with_the_envelope(name: str) -> None:
     assert [field.name for field in dataclasses.fields(FACTS[name])][: len(ENVELOPE)] == ENVELOPE
+
+
+def test_only_these_numbers_may_be_below_0() -> None:
+    """All others count, measure or place something; a new one that may be must say so."""
+    records = {each for wire in wire_types().values() for each in records_of(wire.cls)}
+    assert {
+        f"{record.__name__}.{name}" for record in records for name in any_number_fields(record)
+    } == {
+        "GroupDecided.mean",
+        "Member.advantage",
+        "Member.reward",
+        "ProducerAlive.last_seq",
+        "ProducerClosed.last_seq",
+        "RewardAssigned.components",
+        "RewardAssigned.value",
+        "RunDeclared.pass_threshold",
+        "RunDeclared.top_k",
+        "StepCompleted.grad_norm",
+        "StepCompleted.loss",
+        "StepCompleted.metrics",
+        "ToolCallCompleted.exit_code",
+    }
 
 
 def test_a_fact_is_in_a_view_or_says_that_it_is_audit_only() -> None:

@@ -9,6 +9,10 @@ from typing import Any
 from typer.testing import CliRunner
 
 from api.cli import app
+from ledger.open_log import open_log
+from producers.importers.held import declared_runs
+from tests.books import append
+from tests.builders import a_fact, an_id
 from tests.foreign import booked, imported, put, refused
 from tests.foreign_harbor import a_call, a_step, an_atif
 
@@ -118,6 +122,35 @@ def check_structure(atif: dict[str, Any]) -> None:
         ids = {each["tool_call_id"] for each in step.get("tool_calls", [])}
         for result in step.get("observation", {}).get("results", []):
             assert result["source_call_id"] in ids
+
+
+def test_an_export_takes_a_run_by_the_beginning_of_its_id_or_its_name(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    for name in ("one", "two"):
+        put(tmp_path / name / "trajectory.json", an_atif([a_step()], session_id=name))
+        assert imported(FORM, tmp_path / name, sqlite_url).status == 0
+    with open_log(sqlite_url) as log:
+        runs = declared_runs(log)
+        append(log, [a_fact("run_declared", run_id=an_id("run", i), name="both") for i in (1, 2)])
+    assert sorted(runs.values()) == ["one", "two"]
+
+    def exported(text: str) -> list[str]:
+        out = tmp_path / "out" / text
+        arguments = ["export", "atif", "--log", sqlite_url, "--run", text, "--out", str(out)]
+        done = CliRunner().invoke(app, arguments)
+        if done.exit_code:
+            return [str(done.exception)]
+        return [each.name for each in out.iterdir()]
+
+    files = {run_id: exported(run_id) for run_id in runs}
+    assert len({name for names in files.values() for name in names}) == 2
+    for run_id, name in runs.items():
+        for text in (name, run_id[:8], run_id[:8].upper(), run_id.upper()):
+            assert exported(text) == files[run_id]
+        assert exported(run_id[:3])[0].endswith(f"got {run_id[:3]!r}, which means none")
+    both = sorted(f"{an_id('run', i)} (both)" for i in (1, 2))
+    assert exported("both")[0].endswith(f"got 'both', which means {both[0]}, {both[1]}")
 
 
 def test_an_export_of_nothing_is_refused(tmp_path: Path, sqlite_url: str) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consumers.assembler import PRODUCER
 from ledger.log import LogUnavailable
 from ledger.open_log import open_log
 from producers.importers import (
@@ -71,6 +73,33 @@ def test_an_import_that_was_killed_is_finished_by_the_next_without_a_fact_twice(
     facts = facts_in(sqlite_url)
     assert sorted(check_numbers(facts).values()) == [8, len(run.drafts()) - 8 + 1]
     assert len({each.event_id for each in facts}) == len(run.drafts()) + 1
+
+
+def test_the_older_of_two_imports_at_once_says_so_and_the_next_one_ends_it(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    path = put_any("mini-swe-agent", tmp_path / "a_run")
+    (run,) = read("mini-swe-agent", path)
+    ended = threading.Event()
+
+    def others_begin() -> None:
+        with open_log(sqlite_url) as log:
+            while not ended.is_set():
+                log.fenced_writer(f"{PRODUCER}:{run.run_id}").close()
+
+    with open_log(sqlite_url):
+        other = threading.Thread(target=others_begin)
+    other.start()
+    try:
+        with pytest.raises(BadImport) as refusal:
+            imported("mini-swe-agent", path, sqlite_url)
+    finally:
+        ended.set()
+        other.join()
+    assert str(refusal.value).startswith(f"another import of run {run.run_id} (")
+    assert "import again once the other has ended" in str(refusal.value)
+    assert "goes on from what is in the log" in str(refusal.value.__cause__)
+    assert imported("mini-swe-agent", path, sqlite_url).status == 0
 
 
 def test_what_the_log_has_otherwise_is_kept_and_named(

@@ -120,6 +120,14 @@ def test_markdown_keeps_a_bar_inside_its_cell(rollbook: Rollbook) -> None:
     )
 
 
+def test_a_rule_set_that_there_is_not_is_refused_with_those_there_are(rollbook: Rollbook) -> None:
+    for account in ("pass-at-1", "step-time"):
+        status, out, errors = rollbook(account, "--rule-set", "77")
+        assert (status, out) == (2, "")
+        assert errors == "error: a rule set must be one of 1, 2, got 77\n"
+    assert rollbook("throughput", "--rule-set", "2")[0] == 0  # it exists, and judged nothing
+
+
 def test_pass_at_k_has_an_interval_for_each_k(rollbook: Rollbook) -> None:
     _, out, _ = rollbook("pass_at_k", "--run", "twenty", "--format", "json")
     rows = json.loads(out)["rows"]

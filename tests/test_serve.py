@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import re
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +46,18 @@ def rows(served: Served, path: str) -> list[Any]:
     return reply.json["rows"]
 
 
+WHOSE = ("event_id", "run_id", "occurred_at", "group_id", "slot", "trajectory_id")
+"""Fields of everything about an attempt."""
+
+
+def event_id_of(number: int) -> str:
+    return str(uuid.uuid5(uuid.UUID(RUN), f"turn {number}"))
+
+
 def a_turn(number: int, **fields: Any) -> dict[str, Any]:
     """A turn as JSON; the same number is the same fact."""
     told = {
-        "event_id": str(uuid.uuid5(uuid.UUID(RUN), f"turn {number}")),
+        "event_id": event_id_of(number),
         "run_id": str(uuid.uuid5(uuid.UUID(RUN), "posted")),
         "occurred_at": "2026-01-31T12:00:00Z",
         "group_id": group_id(900),
@@ -101,6 +111,16 @@ def test_a_parameter_that_is_not_known_is_refused(served: Served, path: str, kno
     assert answer.status == 422, answer.body
     assert answer.json["type"] == "unknown_parameter"
     assert known in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["accounts/throughput", "accounts/step-time", f"panels/failures?run_id={RUN}"],
+)
+def test_a_rule_set_that_there_is_not_is_refused(served: Served, path: str) -> None:
+    answer = served.ask(f"/v1/{path}{'&' if '?' in path else '?'}rule_set=77")
+    assert answer.status == 422, answer.body
+    assert answer.json["detail"] == "a rule set must be one of 1, 2, got '77' (query rule_set)"
 
 
 def test_an_unchanged_answer_is_not_sent_again(served: Served) -> None:
@@ -163,6 +183,11 @@ def test_the_book_as_it_was_has_what_was_there_then(served: Served) -> None:
     assert served.ask("/v1/groups?as_of=events/0:99999999").status == 409
     assert served.ask("/v1/groups?as_of=yesterday").status == 422
     assert served.ask("/v1/groups?as_of=events/7:1").status == 422
+    ahead = served.ask("/v1/groups?as_of=2099-01-01T00:00:00Z")
+    assert (ahead.status, ahead.json["type"]) == (422, "ahead_of_the_clock")
+    assert "a time must not lie ahead, and it is 20" in ahead.json["detail"]
+    soon = (datetime.now(UTC) + timedelta(seconds=3)).isoformat().replace("+", "%2B")
+    assert served.ask(f"/v1/groups?as_of={soon}").status == 200
 
 
 def test_facts_are_recorded_once_however_often_they_are_sent(served: Served) -> None:
@@ -183,6 +208,25 @@ def test_a_wrong_fact_records_none_of_its_request(served: Served) -> None:
         ({"version_spans": [{"policy_version": 3}]}, "version_spans"),
         ({"producer": "me"}, "the recorder's own"),
         ({"tokens": [1]}, "can't be sent over HTTP"),
+        ({"engine": -5}, "engine must be str"),
+        (
+            {"prompt_tokens": -5},
+            "turn_completed.prompt_tokens must be at least 0 and finite, got -5",
+        ),
+        ({"client_s": -0.5}, "client_s must be at least 0"),
+        ({"client_s": math.nan}, "client_s must be at least 0 and finite, got nan"),
+        ({"client_s": math.inf}, "client_s must be at least 0 and finite, got inf"),
+        (
+            {"version_spans": [{"policy_version": 3, "start": -1, "end": 7}]},
+            "version_spans[0].start must be at least 0",
+        ),
+        (
+            {"occurred_at": "0001-01-01T00:00:00Z"},
+            "occurred_at must lie between 1990 and 20",
+        ),
+        ({"occurred_at": "9999-12-31T23:59:59Z"}, "occurred_at must lie between 1990 and 20"),
+        ({"occurred_at": -(10**15)}, "occurred_at must lie between 1990 and 20"),
+        ({"occurred_at": "2026-01-31T12:00:00"}, "occurred_at must have a time zone"),
     ]
     for fields, rule in wrong:
         reply = served.ask("/v1/facts", {"facts": [a_turn(50), a_turn(51, **fields)]})
@@ -191,6 +235,55 @@ def test_a_wrong_fact_records_none_of_its_request(served: Served) -> None:
         assert fault["place"] == "body facts.1"
         assert rule in fault["rule"]
     assert 50 not in [number for number, _ in turns(served)]
+
+
+def test_a_fact_with_the_id_of_another_one_records_none_of_its_request(served: Served) -> None:
+    assert served.ask("/v1/facts", {"facts": [a_turn(60)]}).status == 201
+    served.caught_up()
+    reward = {name: a_turn(60)["fields"][name] for name in WHOSE} | {"value": 1.0, "verifier": "x"}
+    conflicts = [
+        [a_turn(61), a_turn(60, completion_tokens=8)],  # in the book with other content
+        [a_turn(61), {"fact": "reward_assigned", "fields": reward}],  # as another kind
+        [a_turn(62), a_turn(62, completion_tokens=8)],  # both in one request
+        [
+            a_turn(62),
+            {"fact": "reward_assigned", "fields": reward | {"event_id": event_id_of(62)}},
+        ],
+    ]
+    for facts in conflicts:
+        reply = served.ask("/v1/facts", {"facts": facts})
+        assert (reply.status, reply.json["type"]) == (409, "conflict"), reply.body
+        (fault,) = reply.json["faults"]
+        assert fault["place"] == "body facts.1"
+        assert fault["value"] == facts[1]["fields"]["event_id"]
+        assert fault["rule"].startswith("an id must stand for one fact")
+    again = {"facts": [a_turn(60), a_turn(60), a_turn(63), a_turn(63)]}
+    assert served.ask("/v1/facts", again).status == 201
+    assert [number for number, _ in turns(served) if 60 <= number < 70] == [60, 63]
+    assert served.sql("SELECT count(*) FROM quarantine").json["rows"] == [[0]]
+
+
+def test_a_number_of_any_sign_is_taken_where_its_field_may_be_one(served: Served) -> None:
+    whose = {name: a_turn(0)["fields"][name] for name in WHOSE}
+    reward = whose | {
+        "event_id": event_id_of(300),
+        "value": -1.0,
+        "components": {"length": -0.25},
+        "verifier": "tests",
+    }
+    tool = whose | {
+        "event_id": event_id_of(301),
+        "turn_no": 0,
+        "tool_call_no": 0,
+        "name": "bash",
+        "exit_code": -9,
+    }
+    facts = [
+        {"fact": "reward_assigned", "fields": reward},
+        {"fact": "tool_call_completed", "fields": tool},
+    ]
+    reply = served.ask("/v1/facts", {"facts": facts})
+    assert reply.status == 201, reply.body
 
 
 def test_a_stream_goes_on_behind_the_last_event_that_its_client_saw(served: Served) -> None:

@@ -21,7 +21,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, JsonValue
 
 from api.pages.figures import FIGURES, Figure, Panel
-from api.server.accounts import RuleSet, completed
+from api.server.accounts import RuleSet, completed, refuse_unknown
 from api.server.desk import Desk
 from api.server.pages import AsOf
 from api.server.places import show
@@ -79,6 +79,7 @@ def router(desk: Desk) -> APIRouter:
 def _told(
     reading: Reading, panel: Panel, run_id: UUID, rule_set: int | None, step: int | None
 ) -> dict[str, Any]:
+    refuse_unknown(reading, rule_set)
     figure = FIGURES[panel]
     sql = _query(panel)
     judged = rule_set

@@ -34,6 +34,7 @@ from ledger.accounts.registry import (
     find_account,
 )
 from ledger.accounts.reports import COMPUTED, extended
+from ledger.accounts.rule_sets import IN_BOOK, check_rule_set
 from ledger.book import BookError
 
 RuleSet = Annotated[int | None, Query(ge=0, lt=2**31, description="Rows of one rule set alone.")]
@@ -98,6 +99,7 @@ def router(desk: Desk) -> APIRouter:
         order = total_order(asked.view, asked.order)
 
         def finish(reading: Reading, page: dict[str, Any]) -> dict[str, Any]:
+            refuse_unknown(reading, rule_set)
             page["rows"] = completed(reading, asked.view, page["rows"])
             judged = {row["rule_set"] for row in page["rows"]} if "rule_set" in columns else set()
             page["rule_sets"] = sorted(judged, key=lambda each: (each is None, each or 0))
@@ -138,6 +140,17 @@ def _found(name: str) -> Account:
         raise Problem(
             404, "not_found", rule=str(error).partition(";")[0], place="path account", value=name
         ) from None
+
+
+def refuse_unknown(reading: Reading, rule_set: int | None) -> None:
+    """Raise Problem for a rule set that there isn't; null: none was asked for."""
+    if rule_set is None:
+        return
+    try:
+        check_rule_set(rule_set, (row["rule_set"] for row in reading.rows(IN_BOOK)))
+    except BookError as error:
+        rule = str(error).partition(", got")[0]
+        raise Problem(422, "invalid", rule=rule, place="query rule_set", value=rule_set) from None
 
 
 def _model(account: Account) -> AccountModel:

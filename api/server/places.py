@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from api.server.problems import Problem
 from ledger.log import EventLog, Positions, TopicPartition
-from ledger.wire.checks import CALENDAR_US, to_micros
+from ledger.wire.checks import CALENDAR_US, CLOCKS_DIFFER_US, to_micros
 
 PATTERN = r"events/\d{1,9}:\d{1,18}(?:,events/\d{1,9}:\d{1,18}){0,999}"
 
@@ -74,6 +74,15 @@ def _micros(text: str, place: str) -> int:
             422,
             "invalid",
             rule="must be positions like events/0:123 or a time like 2026-01-31T12:00:00Z",
+            place=place,
+            value=text,
+        )
+    now = datetime.now(UTC)
+    if micros > to_micros(now) + CLOCKS_DIFFER_US:
+        raise Problem(
+            422,
+            "ahead_of_the_clock",
+            rule=f"a time must not lie ahead, and it is {now:%Y-%m-%dT%H:%M:%SZ}",
             place=place,
             value=text,
         )

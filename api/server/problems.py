@@ -108,7 +108,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     told = {
         401: "The token is missing or wrong.",
         404: "The book doesn't have it.",
-        409: "The book hasn't come that far, or not from this log.",
+        409: "The book hasn't come that far, or not from this log; or an id has another fact.",
         413: "The body is too large.",
         422: "Something in the request is wrong.",
         429: "Too many at the same time: come again.",

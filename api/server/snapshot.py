@@ -75,7 +75,7 @@ class Snapshots:
         """A copy of the book, which is at `now`: the last one, if that is young enough."""
         async with self._taking:
             last = self._newest
-            if last is None or (last.positions != now and self._old(last)):
+            if last is None or (_behind(last, now) and self._old(last)):
                 last = self._newest = await asyncio.to_thread(self._take)
             return last
 
@@ -113,3 +113,9 @@ class Snapshots:
                 time.sleep(RETRY_S)
             else:
                 return
+
+
+def _behind(last: Snapshot, now: Positions) -> bool:
+    """Whether the book has read more than a copy has; of a partition without records, no position
+    is in the book."""
+    return any(last.positions.get(place, 0) < offset for place, offset in now.items())

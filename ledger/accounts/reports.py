@@ -18,6 +18,7 @@ from ledger.accounts.compare import Row
 from ledger.accounts.outcomes import TASKS, Selection, TaskOutcome, read_outcomes
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
+from ledger.accounts.rule_sets import check_rule_set, rule_sets_in
 from ledger.one_run import OneRun, covers
 
 COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
@@ -74,8 +75,11 @@ class Reports:
     def ask(
         self, account: Account, *, run_id: UUID | None = None, rule_set: int | None = None
     ) -> Report:
-        """One account. A filter is ignored by an account that doesn't have its column."""
+        """One account. A filter is ignored by an account that doesn't have its column. Raises
+        BookError for a rule set that there isn't."""
         connection = self._connection
+        if rule_set is not None:
+            check_rule_set(rule_set, rule_sets_in(connection))
         if run_id is not None and covers(account.view):
             if self._one_run is None:
                 self._one_run = OneRun(connection)
@@ -115,7 +119,7 @@ def report(
     run_id: UUID | None = None,
     rule_set: int | None = None,
 ) -> Report:
-    """Ask one account, once."""
+    """Ask one account, once; as `Reports.ask`."""
     return Reports(connection).ask(account, run_id=run_id, rule_set=rule_set)
 
 

@@ -18,6 +18,10 @@ from ledger.facts.lists import TimeQuality
 Uuid = Annotated[str, "uuid"]
 """A UUID in its canonical lower-case form. A `uuid.UUID` is taken too."""
 
+ANY_NUMBER = {"any_number": True}
+"""Metadata of a number that may be below 0, infinite or nan. All others count, measure or place
+something, and are at least 0."""
+
 EXCERPT_CHARS = 2_000
 """Characters kept of each end of a long text."""
 

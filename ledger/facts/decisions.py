@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ledger.facts.base import Excerpt, Fact, GroupFact, TrajectoryFact, Uuid
+from ledger.facts.base import ANY_NUMBER, Excerpt, Fact, GroupFact, TrajectoryFact, Uuid
 from ledger.facts.lists import DropReason, ExclusionReason, GroupDecision
 
 
@@ -19,7 +19,7 @@ class Member:
     """The attempt."""
     reward_event_id: Uuid | None
     """The reward fact that was used; null: none had arrived."""
-    reward: float | None
+    reward: float | None = field(metadata=ANY_NUMBER)
     """Its value."""
     votes: bool
     """Whether it counts in mean, std and the zero-variance test."""
@@ -27,7 +27,7 @@ class Member:
     """Why it doesn't vote; null when it does."""
     masked: bool
     """Whether it votes without a gradient of its own."""
-    advantage: float | None
+    advantage: float | None = field(metadata=ANY_NUMBER)
     """Null when it doesn't vote or the group is dropped."""
     tokens_verified: bool
     """Whether its payloads had all arrived and matched their digests."""
@@ -77,7 +77,7 @@ class GroupDecided(GroupFact):
     """Why it was dropped; null otherwise."""
     members: list[Member]
     """One for each attempt, by slot and then by start."""
-    mean: float | None = None
+    mean: float | None = field(default=None, metadata=ANY_NUMBER)
     """Mean reward of those that vote; null when none does."""
     std: float | None = None
     """Standard deviation of those that vote, ddof 1; null below two votes."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ledger.facts.base import Excerpt, Fact, Uuid
+from ledger.facts.base import ANY_NUMBER, Excerpt, Fact, Uuid
 from ledger.facts.lists import LossReason
 
 
@@ -16,7 +16,7 @@ class ProducerAlive(Fact):
 
     accepted: int
     """Facts taken from callers so far, those still queued and those given up included."""
-    last_seq: int
+    last_seq: int = field(metadata=ANY_NUMBER)
     """The sequence number before this fact's own; -1: none."""
     interval_s: float
     """The next pulse comes within this many seconds."""
@@ -28,7 +28,7 @@ class ProducerClosed(Fact):
 
     accepted: int
     """Facts taken from callers, those given up included."""
-    last_seq: int
+    last_seq: int = field(metadata=ANY_NUMBER)
     """The sequence number before this fact's own; -1: none."""
 
 

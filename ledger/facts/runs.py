@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.facts.base import Excerpt, Fact, Uuid
+from ledger.facts.base import ANY_NUMBER, Excerpt, Fact, Uuid
 from ledger.facts.lists import RunKind
 
 
@@ -20,7 +20,7 @@ class RunDeclared(Fact):
     """The run whose weights it starts from or evaluates."""
     parent_policy_version: int | None = None
     """The policy version of the parent that it starts from or evaluates."""
-    pass_threshold: float = 1.0
+    pass_threshold: float = field(default=1.0, metadata=ANY_NUMBER)
     """A reward of at least this passes."""
     configuration: str = "{}"
     """The whole configuration, JSON, without secrets."""
@@ -40,7 +40,7 @@ class RunDeclared(Fact):
     """Sampling temperature."""
     top_p: float | None = None
     """Nucleus sampling; 1 is off."""
-    top_k: int | None = None
+    top_k: int | None = field(default=None, metadata=ANY_NUMBER)
     """Top-k sampling; -1 is off."""
     output_cap_tokens: int | None = None
     """Most tokens that one turn may generate."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ledger.facts.base import Excerpt, Fact, Uuid
+from ledger.facts.base import ANY_NUMBER, Excerpt, Fact, Uuid
 from ledger.facts.lists import PauseMode, Phase, WeightMethod
 
 
@@ -60,11 +60,11 @@ class StepCompleted(Fact):
     """Tokens with a gradient."""
     computed_tokens: int | None = None
     """Tokens computed, padding included."""
-    loss: float | None = None
+    loss: float | None = field(default=None, metadata=ANY_NUMBER)
     """The loss."""
-    grad_norm: float | None = None
+    grad_norm: float | None = field(default=None, metadata=ANY_NUMBER)
     """Norm of the gradient before it was clipped."""
-    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    metrics: dict[str, float] = field(default_factory=dict[str, float], metadata=ANY_NUMBER)
     """Health figures by name."""
 
 

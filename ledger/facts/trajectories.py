@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.facts.base import Excerpt, GroupFact, TrajectoryFact, Uuid
+from ledger.facts.base import ANY_NUMBER, Excerpt, GroupFact, TrajectoryFact, Uuid
 from ledger.facts.lists import Blame, Outcome, Stage, StopReason
 
 
@@ -76,9 +76,9 @@ class TrajectoryFinished(TrajectoryFact):
 class RewardAssigned(TrajectoryFact):
     """The verifier spoke, or failed to."""
 
-    value: float | None
+    value: float | None = field(metadata=ANY_NUMBER)
     """The reward; null when the verifier gave none, and never 0 in its place."""
-    components: dict[str, float] = field(default_factory=dict[str, float])
+    components: dict[str, float] = field(default_factory=dict[str, float], metadata=ANY_NUMBER)
     """Parts of the reward by name."""
     verifier: str
     """Who gave it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.facts.base import Excerpt, TrajectoryFact
+from ledger.facts.base import ANY_NUMBER, Excerpt, TrajectoryFact
 from ledger.facts.lists import EngineStage
 
 
@@ -106,7 +106,7 @@ class ToolCallCompleted(TrajectoryFact):
     """Seconds by the client."""
     sandbox_s: float | None = None
     """Seconds inside the sandbox; the difference is the tunnel."""
-    exit_code: int | None = None
+    exit_code: int | None = field(default=None, metadata=ANY_NUMBER)
     """Null: it has none."""
     timed_out: bool | None = None
     """Whether its time limit ended it."""

@@ -25,7 +25,16 @@ from ledger.facts import FACTS, Fact
 from ledger.recording.calls import OWN_FACTS
 from ledger.rendering import ddl
 from ledger.rendering.views_page import views_page
-from ledger.wire.schema import Docs, avro_schema, hints, is_enum, is_record, optional, uuid_fields
+from ledger.wire.schema import (
+    Docs,
+    any_number_fields,
+    avro_schema,
+    hints,
+    is_enum,
+    is_record,
+    optional,
+    uuid_fields,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = ROOT / "schemas" / "released"
@@ -176,7 +185,8 @@ def reference() -> str:
         "",
         "Rendered from `ledger/facts` by `make render`. Every fact begins with the same envelope;",
         "below each fact stand the fields that it adds. In the book each is a table of that name.",
-        "Audit only: no view shows it but `facts`, which lists them all.",
+        "Audit only: no view shows it but `facts`, which lists them all. A number is at least 0",
+        "but where its type says any; over HTTP, a fact with another one is refused.",
         "",
     ]
     envelope = list(hints(Fact))
@@ -213,6 +223,8 @@ def _type_text(cls: type, field: str) -> str:
         text = _hint_text(inner).replace(" | str", "")
     if field in uuid_fields(cls):
         text = text.replace("str", "UUID")
+    if field in any_number_fields(cls):
+        text = f"{text} (any)"
     return f"{text}, or null" if nullable else text
 
 

@@ -150,7 +150,10 @@ def explained(path: str, error: sqlite3.Error | OSError) -> LogError:
     if code == sqlite3.SQLITE_IOERR or number == errno.EIO:
         return LogUnavailable(f"{path}: the disk failed ({error})")
     if code == sqlite3.SQLITE_NOTADB:
-        return LogError(f"{path} must be a SQLite database, its first bytes are something else")
+        return LogError(
+            f"{path} must be a SQLite database, its first bytes are something else"
+            " (a book is named by --book)"
+        )
     if code == sqlite3.SQLITE_CORRUPT:
         return LogError(f"{path} is corrupt ({error}): restore it from a backup")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):

@@ -39,6 +39,9 @@ CALENDAR_US = range(
 )
 """Every time that Python can hold, in microseconds since the epoch."""
 
+CLOCKS_DIFFER_US = 10_000_000
+"""A time that lies no further ahead may be another machine's present."""
+
 
 class InvalidFact(ValueError):
     """A field is missing, unknown or of a wrong type; the message says value, rule and place."""

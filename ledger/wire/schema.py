@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeGuard
 
-from ledger.facts.base import Uuid
+from ledger.facts.base import ANY_NUMBER, Uuid
 
 NAMESPACE = "rollbook"
 
@@ -73,6 +73,15 @@ def full_hints(cls: type) -> dict[str, object]:
 def uuid_fields(cls: type) -> frozenset[str]:
     """Names of the fields that hold a UUID."""
     return frozenset(name for name, hint in full_hints(cls).items() if optional(hint)[0] == Uuid)
+
+
+def any_number_fields(cls: type) -> frozenset[str]:
+    """Names of the fields whose numbers may be below 0, infinite or nan."""
+    return frozenset(
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.metadata.keys() >= ANY_NUMBER.keys()
+    )
 
 
 def _record(cls: type, docs: Docs, named: set[str]) -> Schema:

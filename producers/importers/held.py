@@ -1,15 +1,16 @@
-"""What a log holds of one run, read up to its present end.
+"""What a log holds of one run, and which runs it holds, read up to its present end.
 
-Invariant: of other runs nothing is decoded, and a record that can't be decoded is passed over (the
-projector names it).
+Invariant: of other runs only their declarations are decoded, and a record that can't be decoded is
+passed over (the projector names it).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
-from ledger.avro import DecodeError, WireType, decode_datum
-from ledger.facts import Fact
+from ledger.avro import HEADER_BYTES, DecodeError, WireType, decode_datum, writer_schemas
+from ledger.facts import Fact, RunDeclared
 from ledger.log import EventLog, Record, RecordBatch, Topic, reached
 from ledger.tokens import Tokens, TokensDamaged, TurnTokens, unpack
 from ledger.wire.checks import Datum
@@ -48,6 +49,21 @@ def facts_of_run(log: EventLog, run_id: str) -> Iterator[Fact]:
     for found in records_of(log, "events", run_id):
         for _, _, wire, datum in found:
             yield build(wire.cls, datum)
+
+
+def declared_runs(log: EventLog) -> dict[str, str]:
+    """Run id -> its name, by its last declaration."""
+    headers = {
+        header for header, writer in writer_schemas().items() if writer.wire.cls is RunDeclared
+    }
+    names: dict[str, str] = {}
+    for batch in _batches(log, "events"):
+        for value in batch.values:
+            if value[:HEADER_BYTES] in headers:
+                with contextlib.suppress(DecodeError):
+                    _, datum = decode_datum(value)
+                    names[datum["run_id"]] = datum["name"]
+    return names
 
 
 def tokens_of_run(log: EventLog, run_id: str) -> dict[tuple[str, int], Tokens]:
