@@ -101,8 +101,8 @@ class Desk:
 
         def compute() -> tuple[bytes, Positions]:
             readings = self.owner.readings
-            whole = run_id is None or at is not None
-            with readings.open(at) if whole else readings.open_run(run_id) as reading:
+            of_run = None if at is not None or run_id is None else readings.open_run(run_id)
+            with of_run or readings.open(at) as reading:
                 return to_json(look(reading)), reading.positions
 
         now = self.owner.standing.positions if at is None else at
