@@ -2,6 +2,7 @@
 
     python -m benchmarks.accounts                      # 1,000,000 and 10,000,000 turns
     python -m benchmarks.accounts --turns 100000 400000
+    python -m benchmarks.accounts --of run             # not the whole book, which takes longest
 
 A simulated run (`accounts_story.py`) is copied with new ids until a book has that many completed
 turns, each with its tool call, attempts, rewards, judgements, decisions and steps. The first book
@@ -74,7 +75,7 @@ def grown(told: Story, have: int, copies: int, book: Path, identity: str) -> Non
         owner.connection.execute("CHECKPOINT")
 
 
-def asked(book: Path, names: list[str]) -> Iterator[tuple[str, Times]]:
+def asked(book: Path, names: list[str], of: list[str]) -> Iterator[tuple[str, Times]]:
     """(what was asked for, times) of the whole book, and of one run in its middle."""
     accounts = [each for each in ACCOUNTS if not names or each.name in names]
     with contextlib.closing(connect(book, read_only=True)) as connection:
@@ -82,9 +83,9 @@ def asked(book: Path, names: list[str]) -> Iterator[tuple[str, Times]]:
             "SELECT run_id FROM run_declared WHERE kind = 'train' ORDER BY log_offset"
         ).fetchall()
         reports = Reports(connection)
-        yield "book", {each.name: _timed(reports, each, None) for each in accounts}
-        (run_id,) = runs[len(runs) // 2]
-        yield "run", {each.name: _timed(reports, each, run_id) for each in accounts}
+        whose = {"book": None, "run": runs[len(runs) // 2][0]}
+        for what in of:
+            yield what, {each.name: _timed(reports, each, whose[what]) for each in accounts}
 
 
 def _timed(reports: Reports, account: Account, run_id: UUID | None) -> tuple[float, int]:
@@ -101,19 +102,18 @@ def _timed(reports: Reports, account: Account, run_id: UUID | None) -> tuple[flo
     return 1e3 * statistics.median(seconds[1:] or seconds), rows
 
 
-def table(sizes: list[int], found: list[dict[str, Times]]) -> str:
+def table(sizes: list[int], found: list[dict[str, Times]], of: list[str]) -> str:
     """One line per account: milliseconds at each size, the growth, and whether it is over."""
-    heads = [f"{what} {size:,}" for what in ("book", "run") for size in sizes]
-    lines = ["| account | rows | " + " | ".join(heads) + " | book grew | run grew | over |"]
-    lines.append("|" + "---|" * (len(heads) + 5))
-    for name, (_, rows) in found[-1]["book"].items():
-        of_book, of_run = ([each[what][name][0] for each in found] for what in ("book", "run"))
-        over = [
-            what for what, times in (("book", of_book), ("run", of_run)) if times[-1] > LIMIT_MS
-        ]
-        cells = [f"{ms:.0f}" for ms in (*of_book, *of_run)]
-        grew = [f"{times[-1] / times[0]:.1f}" for times in (of_book, of_run)]
-        lines.append("| " + " | ".join([name, str(rows), *cells, *grew, ", ".join(over)]) + " |")
+    heads = [f"{what} {size:,}" for what in of for size in sizes]
+    heads += [f"{what} grew" for what in of]
+    lines = ["| account | rows | " + " | ".join(heads) + " | over |"]
+    lines.append("|" + "---|" * (len(heads) + 3))
+    for name, (_, rows) in found[-1][of[0]].items():
+        times = {what: [each[what][name][0] for each in found] for what in of}
+        cells = [f"{ms:.0f}" for what in of for ms in times[what]]
+        cells += [f"{times[what][-1] / times[what][0]:.1f}" for what in of]
+        over = [what for what in of if times[what][-1] > LIMIT_MS]
+        lines.append("| " + " | ".join([name, str(rows), *cells, ", ".join(over)]) + " |")
     return "\n".join(lines)
 
 
@@ -121,6 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--accounts", nargs="*", default=[], help="Only these.")
+    parser.add_argument("--of", nargs="+", choices=("book", "run"), default=["book", "run"])
     parser.add_argument("--keep", type=Path, help="A folder for log and book; they stay there.")
     given = parser.parse_args()
     told = story()
@@ -137,13 +138,13 @@ def main() -> None:
                 progress(f"on to {count} runs")
                 grown(told, before, count, book, identity)
             progress(f"accounts at {count * told.turns:,} turns, {book.stat().st_size:,} bytes")
-            found.append(dict(asked(book, given.accounts)))
+            found.append(dict(asked(book, given.accounts, given.of)))
     print(machine())
     print(our_versions())
     print(
         f"{told.turns} turns a run; milliseconds, over: more than {LIMIT_MS:.0f} at the last size"
     )
-    print(table([count * told.turns for count in copies], found))
+    print(table([count * told.turns for count in copies], found, given.of))
 
 
 if __name__ == "__main__":

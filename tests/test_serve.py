@@ -287,9 +287,9 @@ def test_a_number_of_any_sign_is_taken_where_its_field_may_be_one(served: Served
 
 
 def test_a_stream_goes_on_behind_the_last_event_that_its_client_saw(served: Served) -> None:
-    def events(count: int, last: str) -> list[tuple[str, dict[str, Any]]]:
+    def events(count: int, last: str, query: str = "") -> list[tuple[str, dict[str, Any]]]:
         request = urllib.request.Request(
-            served.url + "/v1/stream",
+            f"{served.url}/v1/stream{query}",
             headers={"Authorization": f"Bearer {served.token}", "Last-Event-ID": last},
         )
         found: list[tuple[str, dict[str, Any]]] = []
@@ -311,8 +311,15 @@ def test_a_stream_goes_on_behind_the_last_event_that_its_client_saw(served: Serv
     assert after == first[3]
     end = served.ask("/v1/runs", headers={"Cache-Control": "no-cache"}).json["position"]
     assert served.ask("/v1/facts", {"facts": [a_turn(70)]}).status == 201
-    ((_, fact),) = events(1, end)
-    assert (fact["fact"], fact["turn_no"]) == ("turn_completed", 70)
+    ((_, fact),) = events(1, end, "?fact=turn_completed")
+    assert fact["turn_no"] == 70
+
+
+def test_the_position_of_an_answer_can_be_asked_for_at_once(served: Served) -> None:
+    for turn_no in range(10):
+        assert served.ask("/v1/facts", {"facts": [a_turn(100 + turn_no)]}).status == 201
+        now = served.ask("/v1/runs", headers={"Cache-Control": "no-cache"}).json["position"]
+        assert served.ask(f"/v1/runs?as_of={now}").json["position"] == now
 
 
 def test_nothing_of_the_book_is_told_without_the_token(served: Served) -> None:

@@ -113,7 +113,7 @@ class Desk:
 
     def _asked(self, as_of: str, place: str) -> Positions:
         try:
-            return asked(as_of, place, self.owner.log, self.owner.standing.positions)
+            return asked(as_of, place, self.owner.log, self.owner.readings.newest())
         except LogError as error:
             raise Problem(503, "log_away", rule=str(error), place=place) from None
 

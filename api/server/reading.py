@@ -73,6 +73,12 @@ class Readings:
         """Idle; what they have made is worth keeping."""
         self._limit_s = limit_s
 
+    def newest(self) -> Positions:
+        """Where the book is: no answer was of a later position. (The projector says where it is a
+        moment after it is there.)"""
+        with self.open() as reading:
+            return reading.positions
+
     @contextlib.contextmanager
     def open(self, then: Positions | None = None) -> Generator[Reading]:
         """A reading of the book as it is, or as it was then. Raises Problem when it takes too

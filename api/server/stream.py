@@ -89,11 +89,11 @@ def router(owner: Owner, stop: asyncio.Event) -> APIRouter:
 def _begin(owner: Owner, since: str | None, last_event_id: str | None) -> Positions:
     place = "query since" if last_event_id is None else "header Last-Event-ID"
     text = since if last_event_id is None else last_event_id
-    now = owner.standing.positions
+    now = owner.readings.newest()
     try:
-        return (owner.log.start_positions("events") | now) if text is None else asked(
-            text, place, owner.log, now
-        )  # fmt: skip
+        if text is None:
+            return owner.log.start_positions("events") | now
+        return asked(text, place, owner.log, now)
     except LogError as error:
         raise Problem(503, "log_away", rule=str(error), place=place) from None
 
