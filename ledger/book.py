@@ -153,9 +153,17 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
         raise BookError(f"{path} is no DuckDB file: {error}") from error
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    _spill_to(connection, f"{path.absolute()}.tmp")
     # Small checkpoints cost a projection that catches up more than they save.
     connection.execute("SET checkpoint_threshold = '256MB'")
     return connection
+
+
+def _spill_to(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
+    """What doesn't fit into memory goes there. By itself DuckDB would put the file's type before
+    its name; once it has gone somewhere, nothing can be set."""
+    if connection.execute("SELECT current_setting('temp_directory')").fetchone() != (folder,):
+        connection.execute("SET temp_directory = $folder", {"folder": folder})
 
 
 def positions_in(connection: duckdb.DuckDBPyConnection) -> Positions:

@@ -112,6 +112,21 @@ def test_a_file_of_something_else_is_refused_unchanged(sqlite_url: str, tmp_path
         projected(sqlite_url, tmp_path / "text")
 
 
+def test_a_question_that_fits_no_memory_goes_beside_the_book(tmp_path: Path) -> None:
+    path = tmp_path / "it's a book"
+    Book(path, "log").close()
+    hashes = "SELECT md5(i::VARCHAR) AS h FROM range(1_000_000) AS t(i)"
+    query = (
+        f"SELECT max(place) FROM (SELECT row_number() OVER (ORDER BY h) AS place FROM ({hashes}))"
+    )
+    for _ in range(2):  # the second time its place is in use
+        book = connect(path, read_only=True)
+        book.execute("SET memory_limit = '40MB'; SET threads = 1")
+        assert book.execute(query).fetchall() == [(1_000_000,)]
+        spilled = book.execute("SELECT current_setting('temp_directory')").fetchall()
+        assert spilled == [(f"{path}.tmp",)]
+
+
 def test_following_shows_facts_within_a_second_of_their_recording(
     log_url: str, tmp_path: Path
 ) -> None:
