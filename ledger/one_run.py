@@ -10,11 +10,13 @@ book has (`tests/test_one_run.py`).
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from uuid import UUID
 
 import duckdb
 
+from ledger.book import sql_file
 from ledger.stand_ins import StandIns, made_of
 
 OF_ATTEMPTS = frozenset(
@@ -35,8 +37,8 @@ OF_ATTEMPTS = frozenset(
     ]
 )
 """Tables with many rows for each attempt or group, all of one run."""
-_ACROSS_RUNS = frozenset(["facts", "dataset_use"])
-"""Views that compare runs, or the numbers of a producer that may write of several."""
+_ACROSS_RUNS = frozenset(["dataset_use"])
+"""Views of attempts of several runs: what one is trained on may come from others."""
 
 
 @cache
@@ -64,7 +66,15 @@ class OneRun:
         self.cursor.close()
 
 
-def _part(table: str, whole: str) -> str | None:
-    if table not in OF_ATTEMPTS:
-        return None
-    return f"FROM {whole} WHERE run_id = getvariable('shown_run')::UUID"
+def _part(name: str, whole: str) -> str | None:
+    if name in OF_ATTEMPTS:
+        return f"FROM {whole} WHERE run_id = getvariable('shown_run')::UUID"
+    if name == "facts":  # a producer numbers what it writes of all runs
+        return _of_whole_tables(whole.removesuffix('"facts"'))
+    return None
+
+
+def _of_whole_tables(schema: str) -> str:
+    """The query of view `facts`, over tables that nothing stands before."""
+    _, query = sql_file("views/facts.sql").split(" AS\n", 1)
+    return re.sub(r"\bFROM (\w+)", rf'FROM {schema}"\1"', query)

@@ -1,8 +1,9 @@
 """The book as far as some of its rows go, for one cursor.
 
-Temporary views of the cursor stand before the book's tables, each with a part of its rows. Over
-them come the book's own views, as they are in `ledger/views/`, so that an answer about a part is
-the same query. Nothing is copied, and nobody else sees them: they go with the cursor.
+Temporary views of the cursor stand before the book's tables, each with a part of its rows. The
+book's own views find them there, since DuckDB looks up what a view names when it is asked; so an
+answer about a part is the same query. Nothing is copied, and nobody else sees them: they go with
+the cursor.
 
 Invariant: whatever a query names, and whatever that is made of, shows its part before the query
 runs.
@@ -18,36 +19,30 @@ import duckdb
 
 from ledger.book import VIEWS, sql_file
 
-_VIEW = "CREATE OR REPLACE VIEW"
-
 Part = Callable[[str, str], str | None]
-"""From a table's name, and the name that nothing stands before, to the query that stands for it;
-null: the table itself."""
+"""From the name of a table or view, and its name that nothing stands before, to the query that
+stands for it; null: itself."""
 
 
 class StandIns:
-    """The views of one cursor. Made one by one: all of them take a second."""
+    """The temporary views of one cursor, made as they are needed."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, part: Part) -> None:
         self._cursor = cursor
         (book,) = cursor.execute("SELECT current_database()").fetchone() or ("",)
         self._queries = {
-            table: query
-            for table in tables()
-            if (query := part(table, f'"{book}".main."{table}"')) is not None
+            name: query
+            for name in (*tables(), *VIEWS)
+            if (query := part(name, f'"{book}".main."{name}"')) is not None
         }
         self._made: set[str] = set()
 
     def prepare(self, query: str) -> None:
-        """Make what `query` names, where it isn't there yet."""
+        """Make what `query` needs, where it isn't there yet."""
         names = named(query)
         needed = names.union(*(made_of(name) for name in names)) - self._made
-        for table in sorted(needed & self._queries.keys()):
-            self._cursor.execute(f'CREATE TEMP VIEW "{table}" AS {self._queries[table]}')
-        for view in VIEWS:
-            if view in needed and not made_of(view).isdisjoint(self._queries):
-                text = sql_file(f"views/{view}.sql")
-                self._cursor.execute(text.replace(_VIEW, "CREATE TEMP VIEW", 1))
+        for name in sorted(needed & self._queries.keys()):
+            self._cursor.execute(f'CREATE TEMP VIEW "{name}" AS {self._queries[name]}')
         self._made |= needed
 
     def prepare_all(self) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 
 import duckdb
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from consumers.audit import Finding, audit
 from consumers.rebuild import project
+from ledger.book import sql_file
 from ledger.facts import ProducerAlive
 from ledger.open_log import open_log
 from ledger.recorder import Recorder
@@ -123,3 +127,40 @@ def test_a_producer_that_fell_silent_is_a_remark_with_its_last_pulse(
     (found,) = findings(tmp_path / "book")
     assert (found.check, found.wrong) == ("unclosed_producers", False)
     assert "from 2026-01-02 03:04:05.000006+00 to 2026-01-02 03:04:15.000006+00" in found.detail
+
+
+NUMBER = st.integers(0, 9) | st.sampled_from([2**40 - 1, 2**40, 2**63 - 1])
+NUMBERS = st.lists(NUMBER, unique=True, max_size=12) | st.lists(NUMBER, max_size=6)
+STRETCHES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2)
+
+
+@given(NUMBERS, NUMBERS, STRETCHES)
+@example([0, 1, 1, 3], [], [])  # as many as there must be
+@example([0, 2, 2, 2, 4], [], [])  # and their sum is right, too
+def test_holes_are_the_numbers_below_the_last_one_that_nobody_has(
+    recorded: list[int], spoken: list[int], erased: list[tuple[int, int]]
+) -> None:
+    erased = [(first, last) for first, last in erased if first <= last]
+    with contextlib.closing(duckdb.connect()) as book:
+        for table in ("facts", "duplicates", "quarantine"):
+            book.execute(
+                f"CREATE TABLE {table} (incarnation INT, producer VARCHAR, run_id INT,"
+                " producer_seq BIGINT)"
+            )
+        for table in ("producer_alive", "producer_closed"):
+            book.execute(f"CREATE TABLE {table} (incarnation INT, last_seq BIGINT)")
+        book.execute(
+            "CREATE TABLE facts_erased (erased_incarnation INT, first_seq BIGINT, last_seq BIGINT)"
+        )
+        for number in recorded:
+            book.execute("INSERT INTO facts VALUES (1, 'p', 1, ?)", [number])
+        for number in spoken:
+            book.execute("INSERT INTO producer_alive VALUES (1, ?)", [number])
+        for first, last in erased:
+            book.execute("INSERT INTO facts_erased VALUES (1, ?, ?)", [first, last])
+        book.execute(sql_file("views/sequence_holes.sql"))
+        found = book.execute("SELECT missing_from, missing_to FROM sequence_holes").fetchall()
+    have = sorted({*recorded, *(n for first, last in erased for n in range(first, last + 1))})
+    ends = [-1, *have, max([-1, *have, *spoken]) + 1]
+    expected = [(a + 1, b - 1) for a, b in itertools.pairwise(ends) if a + 1 <= b - 1]
+    assert sorted(found) == expected

@@ -70,7 +70,6 @@ def plain(rows: list[tuple[Any, ...]]) -> list[str]:
 def test_the_heavy_accounts_are_covered() -> None:
     assert set(VIEWS) - set(COVERED) == {
         "book_problems",
-        "conservation",
         "dataset_use",
         "producers",
     }
@@ -101,7 +100,8 @@ def test_no_table_of_attempts_is_read_beyond_the_run(
     scans = list(scans_in(json.loads(text)))
     assert scans or not made_of(view)
     for table, filters in scans:
-        if table in OF_ATTEMPTS and "run_id" not in filters:  # left out where all rows pass it
+        whole = view == "conservation"  # which sums up a producer's numbers of all runs
+        if table in OF_ATTEMPTS and "run_id" not in filters and not whole:  # all rows pass it
             runs = book.execute(f"SELECT DISTINCT run_id FROM {table}").fetchall()
             assert runs == [(run_id,)], table
 

@@ -25,11 +25,10 @@ def as_of(cursor: duckdb.DuckDBPyConnection, positions: Mapping[TopicPartition, 
         for place, offset in positions.items()
     )
 
-    def part(table: str, whole: str) -> str:
-        if table == "positions":
+    def part(name: str, whole: str) -> str | None:
+        if name == "positions":
             return f"FROM (VALUES {read_to}) AS t(topic, log_partition, next_offset)"
-        return (
-            f"FROM {whole} WHERE {before}" if "log_offset" in tables()[table] else f"FROM {whole}"
-        )
+        has_place = "log_offset" in tables().get(name, "")
+        return f"FROM {whole} WHERE {before}" if has_place else None
 
     return StandIns(cursor, part)
