@@ -10,92 +10,18 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import threading
 from collections.abc import Generator, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
-from ledger.avro import wire_types
+from ledger.book_sql import VIEWS, book_hash, sql_file
 from ledger.empty_book import Statements, copy_to, is_made
 from ledger.log import Positions, TopicPartition
-
-VIEWS = (
-    "facts",
-    "sequence_holes",
-    "producers",
-    "opened_groups",
-    "group_decisions",
-    "members",
-    "dispositions",
-    "slot_balance",
-    "runs",
-    "tasks",
-    "turns",
-    "tool_calls",
-    "sandboxes",
-    "trajectories",
-    "steps",
-    "resource_spans",
-    "downtime",
-    "step_time",
-    "step_time_totals",
-    "throughput",
-    "step_attempts",
-    "rollout_quantiles",
-    "rollout_tail",
-    "rollout_tail_totals",
-    "single_sequence",
-    "low_occupancy",
-    "stragglers",
-    "engine_minutes",
-    "capacity",
-    "runaway_contexts",
-    "context_growth",
-    "stop_reasons",
-    "weight_updates",
-    "groups",
-    "batches",
-    "policy_versions",
-    "timeline",
-    "evaluations",
-    "slot_outcomes",
-    "task_outcomes",
-    "pass_at_1",
-    "pass_at_k",
-    "book_problems",
-    "conservation",
-    "contaminated_votes",
-    "contamination",
-    "fabricated_zero",
-    "false_exclusion",
-    "judgements",
-    "failure_counts",
-    "gpu_spans",
-    "gpu_shares",
-    "failures",
-    "failure_hazard",
-    "drop_group_cost",
-    "sandbox_uses",
-    "sandbox_times",
-    "sandbox_start",
-    "sandbox_setup",
-    "verify_time",
-    "tunnel_overhead",
-    "trained_batches",
-    "trajectory_uses",
-    "policy_lag",
-    "selection",
-    "exclusions_by_version",
-    "dataset_use",
-    "waste",
-)
-"""Views in `ledger/views/`, each after those that it selects from."""
 
 MEMORY_LIMIT = "2GB"
 
@@ -110,22 +36,6 @@ class BookInUse(BookError):
 
 class BookOfAnotherLog(BookError):
     """The book was projected from another log."""
-
-
-@cache
-def sql_file(name: str) -> str:
-    """The text of an .sql file of this package."""
-    return resources.files("ledger").joinpath(name).read_text()
-
-
-def book_hash() -> str:
-    """Changes with whatever would make a rebuilt book differ from this one."""
-    digest = hashlib.sha256()
-    for name in ("tables.sql", "book.sql", *(f"views/{view}.sql" for view in VIEWS)):
-        digest.update(sql_file(name).encode())
-    for wire in wire_types().values():
-        digest.update(wire.header)
-    return digest.hexdigest()
 
 
 def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:

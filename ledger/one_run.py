@@ -16,7 +16,7 @@ from uuid import UUID
 
 import duckdb
 
-from ledger.book import sql_file
+from ledger.book_sql import sql_file
 from ledger.stand_ins import StandIns, made_of
 
 OF_ATTEMPTS = frozenset(

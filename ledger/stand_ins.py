@@ -17,7 +17,7 @@ from functools import cache
 
 import duckdb
 
-from ledger.book import VIEWS, sql_file
+from ledger.book_sql import VIEWS, sql_file
 
 Part = Callable[[str, str], str | None]
 """From the name of a table or view, and its name that nothing stands before, to the query that

@@ -16,7 +16,7 @@ from typing import Any, Self
 import duckdb
 
 from consumers.assembling.settings import AssemblerSettings
-from ledger.book import VIEWS, sql_file
+from ledger.book_sql import VIEWS, sql_file
 from ledger.facts import BatchAssembled, Fact, RefillRequested
 from ledger.facts.lists import RunKind, StopReason
 from ledger.open_log import open_log

@@ -22,7 +22,8 @@ from ledger.accounts.alerts import (
     alerts_of,
     measures,
 )
-from ledger.book import VIEWS, connect
+from ledger.book import connect
+from ledger.book_sql import VIEWS
 from ledger.facts import GroupDecided, TrajectoryFinished, VersionSpan
 from ledger.facts.lists import DropReason, GroupDecision, RunKind, StopReason
 from ledger.open_log import open_log

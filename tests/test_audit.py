@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from consumers.audit import Finding, audit
 from consumers.rebuild import project
-from ledger.book import sql_file
+from ledger.book_sql import sql_file
 from ledger.facts import ProducerAlive
 from ledger.open_log import open_log
 from ledger.recorder import Recorder

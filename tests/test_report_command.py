@@ -14,7 +14,8 @@ import pytest
 from api.cli import main
 from ledger.accounts.registry import ACCOUNTS, definition_of, find_account, is_share
 from ledger.accounts.reports import report
-from ledger.book import VIEWS, connect
+from ledger.book import connect
+from ledger.book_sql import VIEWS
 from tests.evaluated import a_book, an_evaluation, run_of
 
 Rollbook = Callable[..., tuple[int, str, str]]

@@ -13,7 +13,8 @@ import pytest
 
 from api.server.reading import Readings
 from consumers.rebuild import rebuild
-from ledger.book import VIEWS, Book
+from ledger.book import Book
+from ledger.book_sql import VIEWS
 from ledger.log import EventLog, Positions, TopicPartition
 from ledger.open_log import open_log
 from ledger.stand_ins import made_of, named, tables

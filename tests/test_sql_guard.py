@@ -13,7 +13,7 @@ import pytest
 from api.server.sealed import Sealed
 from api.server.sql_functions import FUNCTIONS, TABLE_FUNCTIONS
 from api.server.sql_guard import LONGEST, add_guard, refusal
-from ledger.book import VIEWS, sql_file
+from ledger.book_sql import VIEWS, sql_file
 
 WRITES = """
 INSERT INTO runs VALUES (1)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from consumers.audit import audit
-from ledger.book import VIEWS, connect, sql_file
+from ledger.book import connect
+from ledger.book_sql import VIEWS, sql_file
 from ledger.facts import Excerpt, PhaseSpan, VersionSpan
 from ledger.facts.lists import (
     EngineStage,

@@ -16,7 +16,7 @@ import duckdb
 from pydantic import BaseModel, Field, JsonValue, create_model
 
 from ledger.accounts.registry import definition_of
-from ledger.book import VIEWS, sql_file
+from ledger.book_sql import VIEWS, sql_file
 
 Number = float | Literal["nan", "inf", "-inf"]
 """JSON has no nan: a loss that is none must not look like a missing one."""

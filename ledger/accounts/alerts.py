@@ -22,7 +22,7 @@ from uuid import UUID
 
 import duckdb
 
-from ledger.book import sql_file
+from ledger.book_sql import sql_file
 
 Thresholds = Mapping[str, float | None]
 """Alert -> its threshold, which a value must not be above; null: not watched. `least_attempts` is

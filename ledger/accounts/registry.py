@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.book import sql_file
+from ledger.book_sql import sql_file
 
 SHARES = frozenset(
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.accounts.registry import ACCOUNTS, definition_of
-from ledger.book import VIEWS
+from ledger.book_sql import VIEWS
 
 
 def views_page() -> str:
