@@ -37,6 +37,8 @@ OF_ATTEMPTS = frozenset(
     ]
 )
 """Tables with many rows for each attempt or group, all of one run."""
+WORTH_IT_FROM = 500_000
+"""Facts of a book. Of a smaller one, to plan over the stand-ins costs more than they save."""
 _ACROSS_RUNS = frozenset(["dataset_use"])
 """Views of attempts of several runs: what one is trained on may come from others."""
 

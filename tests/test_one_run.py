@@ -14,6 +14,7 @@ from uuid import UUID
 import duckdb
 import pytest
 
+from api.server.reading import Readings
 from consumers.judge import judge_log
 from ledger.accounts.registry import ACCOUNTS, find_account
 from ledger.accounts.reports import Reports, report
@@ -125,3 +126,20 @@ def test_reports_of_several_runs_by_one_asker_are_each_their_own(
         assert of_run == report(book, account, run_id=run_id)
     whole = reports.ask(account)
     assert len({row[whole.columns.index("run_id")] for row in whole.rows}) > 1
+
+
+def test_readings_of_runs_go_on_side_by_side_and_after_one_that_failed(
+    book: duckdb.DuckDBPyConnection,
+) -> None:
+    readings, count = Readings(book, 60.0), "SELECT count(*) AS n FROM trajectories"
+    runs = runs_of(book)
+    expected = [book.execute(f"{count} WHERE run_id = ?", [run]).fetchall()[0][0] for run in runs]
+    assert len(set(expected)) > 1
+    for _ in range(2):
+        with contextlib.ExitStack() as stack:
+            open_ones = [stack.enter_context(readings.open_run(run)) for run in runs]
+            assert [reading.rows(count) for reading in open_ones] == [[{"n": n}] for n in expected]
+        with pytest.raises(duckdb.Error), readings.open_run(runs[0]) as reading:
+            reading.rows("SELECT nothing FROM trajectories")
+    with readings.open() as whole:
+        assert whole.rows(count)[0]["n"] > sum(expected)

@@ -24,7 +24,7 @@ from api.server.places import asked, show
 from api.server.problems import Problem
 from api.server.reading import Reading
 from ledger.log import LogError, Positions
-from ledger.one_run import covers
+from ledger.one_run import WORTH_IT_FROM, covers
 
 Look = Callable[[Reading], Any]
 """What an endpoint asks of a reading; what it gives becomes JSON."""
@@ -101,7 +101,8 @@ class Desk:
 
         def compute() -> tuple[bytes, Positions]:
             readings = self.owner.readings
-            of_run = None if at is not None or run_id is None else readings.open_run(run_id)
+            large = sum(self.owner.standing.positions.values()) >= WORTH_IT_FROM
+            of_run = readings.open_run(run_id) if run_id and large and at is None else None
             with of_run or readings.open(at) as reading:
                 return to_json(look(reading)), reading.positions
 

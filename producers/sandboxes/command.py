@@ -38,7 +38,7 @@ __c=$?; printf %s "{marker} $__t $EPOCHREALTIME {marker}"; }} 3>&2 2>/dev/null; 
 
 _KILLER = """\
 declare -A doomed
-for round in 1 2 3 4 5; do
+for ((round = 0; round < 40; round++)); do
   declare -A parent=(); found=
   for folder in /proc/[0-9]*; do
     pid=${{folder#/proc/}} stat=
@@ -62,7 +62,8 @@ done
 exit 0
 """
 # Children are doomed by their parents too: a child may have cleared its environment. Rounds, since
-# a process may fork between being seen and being killed.
+# a process may fork between being seen and being killed, and on a busy machine is there for a while
+# after it was killed.
 
 
 @dataclass(frozen=True, slots=True)
