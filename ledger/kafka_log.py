@@ -1,13 +1,13 @@
 """KafkaLog: the log on a Kafka cluster.
 
-    kafka_client     kafka-python, which no other module imports
-    kafka/settings   the URL, its options, and what must never be shown of it
-    kafka/topics     topics: made, checked, identified
-    kafka/producer   an idempotent producer
-    kafka/writer     append
+    kafka/client         kafka-python, which no other module imports
+    kafka/settings       the URL, its options, and what must never be shown of it
+    kafka/topics         topics: made, checked, identified
+    kafka/producer       an idempotent producer
+    kafka/writer         append
     kafka/fenced_writer  append alone under a name, on transactions
-    kafka/columns    records a batch at a time, rather than one by one
-    kafka_log        this: reading, positions, and the object that holds it all together
+    kafka/columns        records a batch at a time, rather than one by one
+    kafka_log            this: reading, positions, and the object that holds it all together
 
 How it keeps what `EventLog` promises: acks=all with an idempotent producer (durable, in order);
 Kafka's own hash of the key over a number of partitions that never changes; LogAppendTime for the
@@ -86,7 +86,10 @@ class KafkaLog:
         return self._place(key)[2]
 
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> KafkaFencedWriter:
-        return KafkaFencedWriter(self._settings, self._place, name, timeout_s, self.end_positions)
+        def ends(topic: Topic, timeout_ms: int) -> Positions:
+            return self._offsets(topic, self._queries.end_offsets, timeout_ms)
+
+        return KafkaFencedWriter(self._settings, self._place, name, timeout_s, ends)
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> KafkaReader:
         for topic in TOPICS:
@@ -131,14 +134,19 @@ class KafkaLog:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _offsets(self, topic: Topic, ask: Callable[..., dict[Any, Any]]) -> dict[Any, Any]:
+    def _offsets(
+        self,
+        topic: Topic,
+        ask: Callable[..., dict[Any, Any]],
+        timeout_ms: int = QUERY_TIMEOUT_MS,
+    ) -> dict[Any, Any]:
         name = topic_name(self._settings, topic)
         partitions = [Partition(name, number) for number in range(self._partitions)]
         try:
             with self._lock:
                 if self._closed:
                     raise LogError("a question to a closed log")
-                found = ask(partitions, timeout_ms=QUERY_TIMEOUT_MS)
+                found = ask(partitions, timeout_ms=timeout_ms)
         except CLIENT_ERRORS as error:
             raise unavailable(self._settings, error) from None
         return {TopicPartition(topic, each.partition): found[each] for each in partitions}

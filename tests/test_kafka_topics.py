@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from ledger.log import LogError, Record, TopicMisconfigured
+from ledger.kafka.settings import parse
+from ledger.kafka.topics import make_topics
+from ledger.log import LogError, Record, Topic, TopicMisconfigured
 from ledger.open_log import open_log
 from tests.kafka_lab import admin_of, bootstrap_of, kafka, prefix_of
 
@@ -152,3 +155,34 @@ def test_a_topic_made_anew_is_another_log(kafka_url: str) -> None:
 def test_a_broker_that_refuses_a_topic_is_quoted(kafka_url: str) -> None:
     with pytest.raises(LogError, match=r"refused to make topic .*InvalidReplicationFactor"):
         open_log(kafka_url + "&replication=3")
+
+
+class Controller:
+    """An admin client whose controller has fenced its brokers for some calls. A real one does that
+    while its machine is too busy for heartbeats, which no test can bring about at will."""
+
+    def __init__(self, fenced: int, code: int = 38, said: str = "All brokers are fenced.") -> None:
+        self.fenced, self.code, self.said = fenced, code, said
+        self.asked: list[set[str]] = []
+
+    def create_topics(self, wanted: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.asked.append(set(wanted))
+        answers = [{"name": name, "error_code": 0} for name in wanted]
+        if len(self.asked) <= self.fenced:
+            answers[-1] |= {"error_code": self.code, "error_message": self.said}
+        return {"topics": answers}
+
+
+def test_topics_that_a_fenced_broker_has_no_room_for_are_made_later() -> None:
+    names: dict[Topic, str] = {"events": "t.events", "tokens": "t.tokens"}
+    controller = Controller(fenced=2)
+    make_topics(controller, parse("kafka://127.0.0.1:9/t", {}), names, 3)
+    assert controller.asked == [{"t.events", "t.tokens"}, {"t.tokens"}, {"t.tokens"}]
+
+
+@pytest.mark.parametrize(("code", "said"), [(38, "larger than available brokers"), (29, "denied")])
+def test_topics_that_can_never_be_made_are_refused_at_once(code: int, said: str) -> None:
+    controller = Controller(fenced=99, code=code, said=said)
+    with pytest.raises(LogError, match=f"refused to make topic t.events: .* {said}"):
+        make_topics(controller, parse("kafka://127.0.0.1:9/t", {}), {"events": "t.events"}, 3)
+    assert len(controller.asked) == 1

@@ -17,6 +17,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from ledger.kafka.fenced_writer import READABLE_S
 from ledger.log import Fenced, FencedWriter, LogError, LogUnavailable, Record
 from ledger.open_log import open_log
 from tests.kafka_lab import Lab, bootstrap_of, kafka, prefix_of, values, wait_for
@@ -111,6 +112,20 @@ def test_whoever_reads_after_a_writer_was_closed_reads_all_that_it_committed(
                 writer.append({"events": [Record("key", b"%d" % number)]})
             assert set(log.end_positions("events").values()) == {0, 2 * number + 2}
         assert values(log) == [b"%d" % number for number in range(20)]
+
+
+@kafka
+def test_a_writer_is_closed_in_time_where_the_broker_is_gone(lab: Lab) -> None:
+    with open_log(lab.url()) as log:
+        writer = log.fenced_writer("writer")
+        writer.append({"events": [Record("key", b"value")], "tokens": [Record("key", b"value")]})
+        lab.broker.kill()
+        try:
+            began = time.monotonic()
+            writer.close()
+            assert time.monotonic() - began < 2 * READABLE_S
+        finally:
+            lab.broker.start()
 
 
 @kafka

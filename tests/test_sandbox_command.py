@@ -202,6 +202,16 @@ def test_the_killer_finds_every_process_of_a_call_and_none_of_another() -> None:
             process.wait()
 
 
+def test_a_killer_says_so_where_a_process_outlives_it() -> None:
+    sleeper = subprocess.Popen(["sleep", "300"], env=os.environ | {CALL: "box.9"})
+    try:
+        assert bash(f"kill() {{ :; }}\n{killer('box.9')}").returncode == 1
+        assert bash(killer("box.9")).returncode == 0
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
 def test_a_killer_with_nothing_to_kill_ends_soon() -> None:
     began = time.monotonic()
     assert bash(killer("box.404")).returncode == 0

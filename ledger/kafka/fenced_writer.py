@@ -58,9 +58,10 @@ class KafkaFencedWriter:
         place: Place,
         name: str,
         timeout_s: float,
-        ends: Callable[[Topic], Positions],
+        ends: Callable[[Topic, int], Positions],
     ) -> None:
-        """`ends`: the positions up to which readers see a topic; raises LogUnavailable."""
+        """`ends`: the positions up to which readers see a topic, found within so many milliseconds;
+        raises LogError."""
         self._settings = settings
         self._place = place
         self._ends = ends
@@ -111,7 +112,7 @@ class KafkaFencedWriter:
         drop(self._producer)
         deadline = time.monotonic() + READABLE_S
         with contextlib.suppress(LogError):  # also of a log that was closed before
-            while not self._readable() and time.monotonic() < deadline:
+            while not self._readable(deadline) and time.monotonic() < deadline:
                 time.sleep(0.01)
 
     def __enter__(self) -> Self:
@@ -120,12 +121,12 @@ class KafkaFencedWriter:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _readable(self) -> bool:
-        """Whether readers see the last commit."""
+    def _readable(self, deadline: float) -> bool:
+        """Whether readers see the last commit. Raises LogError."""
         ends: Positions = {}
         for topic in TOPICS:
             if any(each.topic == topic for each in self._last):
-                ends |= self._ends(topic)
+                ends |= self._ends(topic, left_ms(deadline))
         return all(offset < ends[each] for each, offset in self._last.items())
 
     def _write(

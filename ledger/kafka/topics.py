@@ -112,7 +112,7 @@ def _open(admin: Any, settings: KafkaSettings) -> Topics:
     if missing:
         counts = [len(each["partitions"]) for each in found.values()]
         count = counts[0] if counts else settings.partitions or PARTITIONS_DEFAULT
-        _create(admin, settings, {topic: names[topic] for topic in missing}, count)
+        make_topics(admin, settings, {topic: names[topic] for topic in missing}, count)
         admin.wait_for_topics([names[topic] for topic in missing], timeout_ms=15_000)
         found = _describe(admin, names)
     _check_partitions(settings, {t: len(each["partitions"]) for t, each in found.items()})
@@ -138,8 +138,11 @@ def _describe(admin: Any, names: dict[Topic, str]) -> dict[Topic, dict[str, Any]
     return found
 
 
-def _create(admin: Any, settings: KafkaSettings, names: dict[Topic, str], partitions: int) -> None:
-    """Another process that makes the same topics at the same time is no error."""
+def make_topics(
+    admin: Any, settings: KafkaSettings, names: dict[Topic, str], partitions: int
+) -> None:
+    """Make these topics; what only this moment refuses is tried again. Another process that makes
+    the same ones at the same time is no error. Raises LogError, and what the client raises."""
     wanted: dict[str, Any] = {
         name: {
             "num_partitions": partitions,
@@ -149,7 +152,7 @@ def _create(admin: Any, settings: KafkaSettings, names: dict[Topic, str], partit
         for topic, name in names.items()
     }
     deadline = time.monotonic() + CREATE_TIMEOUT_S
-    while wanted:
+    while True:
         answer = admin.create_topics(wanted, timeout_ms=15_000, raise_errors=False)
         for each in answer["topics"]:
             code, said = each["error_code"], each.get("error_message") or ""
@@ -158,7 +161,9 @@ def _create(admin: Any, settings: KafkaSettings, names: dict[Topic, str], partit
             elif time.monotonic() > deadline or not _passes(code, said):
                 error = kafka_client.error_of(code).__name__
                 raise LogError(f"Kafka refused to make topic {each['name']}: {error} {said}")
-        time.sleep(0.2 if wanted else 0.0)
+        if not wanted:
+            return
+        time.sleep(0.2)
 
 
 def _passes(code: int, said: str) -> bool:

@@ -57,9 +57,9 @@ for ((round = 0; round < 40; round++)); do
   for pid in "${{!doomed[@]}}"; do
     [[ ${{parent[$pid]}} ]] && found=1 && kill -KILL "$pid" 2>/dev/null
   done
-  [[ $found ]] || break
+  [[ $found ]] || exit 0
 done
-exit 0
+exit 1
 """
 # Children are doomed by their parents too: a child may have cleared its environment. Rounds, since
 # a process may fork between being seen and being killed, and on a busy machine is there for a while
@@ -114,7 +114,8 @@ def script(command: str, cwd: str | None, marker: str) -> str:
 
 
 def killer(call: str) -> str:
-    """What bash is given to kill every process of a call. It needs bash 4 and /proc, no tools."""
+    """What bash is given to kill every process of a call. It needs bash 4 and /proc, no tools; it
+    fails where some are there to the end."""
     return _KILLER.format(call=shlex.quote(f"{CALL}={call}"))
 
 
