@@ -45,11 +45,22 @@ class FramedLog(LogOver):
         """See EventLog.append. A registry that can't be reached is LogUnavailable."""
         self._log.append(topic, self._framed(records), timeout_s)
 
+    def append_each(
+        self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0
+    ) -> None:
+        """See EventLog.append_each. A registry that can't be reached is LogUnavailable."""
+        self._log.append_each(self._each_framed(records), timeout_s)
+
     def fenced_writer(self, name: str, timeout_s: float = 30.0) -> FencedWriter:
-        return FramedWriter(self._log.fenced_writer(name, timeout_s), self._framed)
+        return FramedWriter(self._log.fenced_writer(name, timeout_s), self._each_framed)
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> Reader:
         return FramedReader(self._log.reader(positions), self._registry)
+
+    def _each_framed(
+        self, records: Mapping[Topic, Sequence[Record]]
+    ) -> dict[Topic, Sequence[Record]]:
+        return {topic: self._framed(of_topic) for topic, of_topic in records.items()}
 
     def _framed(self, records: Sequence[Record]) -> Sequence[Record]:
         if not self._write:
@@ -65,15 +76,16 @@ class FramedLog(LogOver):
 class FramedWriter:
     """A FencedWriter that frames what it appends."""
 
-    def __init__(self, writer: FencedWriter, framed: Callable[..., Sequence[Record]]) -> None:
+    def __init__(
+        self,
+        writer: FencedWriter,
+        framed: Callable[[Mapping[Topic, Sequence[Record]]], Mapping[Topic, Sequence[Record]]],
+    ) -> None:
         self._writer = writer
         self._framed = framed
 
     def append(self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0) -> None:
-        framed: dict[Topic, Sequence[Record]] = {
-            topic: self._framed(of_topic) for topic, of_topic in records.items()
-        }
-        self._writer.append(framed, timeout_s)
+        self._writer.append(self._framed(records), timeout_s)
 
     def close(self) -> None:
         self._writer.close()

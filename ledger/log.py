@@ -188,6 +188,13 @@ class EventLog(Protocol):
         Raises LogUnavailable (part of `records` may be in the log), RecordTooLarge (none is)."""
         ...
 
+    def append_each(
+        self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0
+    ) -> None:
+        """Append topic by topic, in the mapping's order: of a topic there is nothing in the log
+        before there is all of the topics before it. Raises as `append`, of each topic."""
+        ...
+
     def partition_of(self, key: str) -> int:
         """Where the records of a key lie, in every topic."""
         ...

@@ -21,6 +21,12 @@ class LogOver:
     def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
         self._log.append(topic, records, timeout_s)
 
+    def append_each(
+        self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0
+    ) -> None:
+        for topic, of_topic in records.items():
+            self.append(topic, of_topic, timeout_s)
+
     def partition_of(self, key: str) -> int:
         return self._log.partition_of(key)
 

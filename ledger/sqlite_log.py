@@ -72,9 +72,16 @@ class SqliteLog:
 
     def append(self, topic: Topic, records: Sequence[Record], timeout_s: float = 30.0) -> None:
         """See EventLog.append; here all of `records` or none are appended."""
-        check_sizes(topic, records)
-        if records:
-            self._file.write(lambda connection: _insert(connection, topic, records), timeout_s)
+        self.append_each({topic: records}, timeout_s)
+
+    def append_each(
+        self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0
+    ) -> None:
+        """See EventLog.append_each; here all of `records` or none are appended."""
+        for topic, of_topic in records.items():
+            check_sizes(topic, of_topic)
+        if any(records.values()):
+            self._file.write(lambda connection: _insert_each(connection, records), timeout_s)
 
     def append_dated(
         self, topic: Topic, records: Sequence[Record], log_times_us: Sequence[int]
@@ -202,9 +209,7 @@ class SqliteFencedWriter:
                     f"fenced writer {self._name!r} has epoch {self._epoch}, but {newest} exists"
                     f" ({self._file.path})"
                 )
-            for topic, of_topic in records.items():
-                if of_topic:
-                    _insert(connection, topic, of_topic)
+            _insert_each(connection, records)
 
         self._file.write(insert_all, timeout_s)
 
@@ -229,11 +234,12 @@ def _counters(connection: sqlite3.Connection, topic: Topic) -> tuple[int, int, i
     return start, end, last_us
 
 
-def _insert(connection: sqlite3.Connection, topic: Topic, records: Sequence[Record]) -> None:
-    _, end, last_us = _counters(connection, topic)
-    now_us = max(time.time_ns() // 1000, last_us)
-    if records:
-        _insert_at(connection, topic, end, records, [now_us] * len(records))
+def _insert_each(connection: sqlite3.Connection, records: Mapping[Topic, Sequence[Record]]) -> None:
+    for topic, of_topic in records.items():
+        if of_topic:
+            _, end, last_us = _counters(connection, topic)
+            now_us = max(time.time_ns() // 1000, last_us)
+            _insert_at(connection, topic, end, of_topic, [now_us] * len(of_topic))
 
 
 def _insert_at(

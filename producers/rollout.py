@@ -92,6 +92,7 @@ class Rollout:
         self._room = asyncio.Semaphore(concurrency)
         self._refilling = False
         self._undecided: dict[str, Group] = {}
+        self._in_flight: Counter[str] = Counter()
         self._decided = asyncio.Event()
         self._failures = FailureRow(patience=max(2 * concurrency, 16))
         self.tally = tally
@@ -161,6 +162,7 @@ class Rollout:
     async def _attempt(
         self, group: Group, slot: int, asked_at: float, replaces: str | None = None
     ) -> None:
+        self._in_flight[group.group_id] += 1
         try:
             trajectory_id = str(uuid.uuid4())
             recorder = self._recorder.bind(
@@ -180,6 +182,10 @@ class Rollout:
             raise
         finally:
             self._room.release()
+            self._in_flight[group.group_id] -= 1
+            if not self._in_flight[group.group_id]:
+                del self._in_flight[group.group_id]
+                self._recorder.hurry()  # the assembler may decide about the group
 
     def _count(self, ending: Ending) -> None:
         tally = self.tally

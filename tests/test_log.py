@@ -121,6 +121,18 @@ def test_a_record_may_be_large(log_url: str) -> None:
         assert values_by_key(log, "tokens") == {"g": [large, largest]}
 
 
+def test_topics_are_appended_in_their_order(log_url: str) -> None:
+    with open_log(log_url) as log:
+        log.append_each({"tokens": records("g", [7]), "events": records("g", [1, 2])})
+        log.append_each({"tokens": [], "events": records("g", [3])})
+        with pytest.raises(RecordTooLarge, match="topic tokens"):
+            log.append_each(
+                {"tokens": [Record("g", bytes(5_000_000))], "events": records("g", [4])}
+            )
+        assert values_by_key(log, "tokens") == {"g": [b"7"]}
+        assert values_by_key(log, "events") == {"g": [b"1", b"2", b"3"]}
+
+
 def test_of_an_append_with_too_large_a_record_nothing_is_appended(log_url: str) -> None:
     too_large = Record("g", bytes(MAX_RECORD_BYTES))
     with open_log(log_url) as log, log.fenced_writer("assembler:large") as writer:

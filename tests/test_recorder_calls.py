@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -215,6 +216,31 @@ def test_pulses_come_in_their_interval_and_count(sqlite_url: str, make: Make) ->
     assert pulses[-1].accepted == 3
     gaps = [b.occurred_at - a.occurred_at for a, b in itertools.pairwise(pulses)]
     assert all(gap.total_seconds() < 0.1 + 0.5 for gap in gaps)
+
+
+def test_a_fact_waits_for_company_until_somebody_is_in_a_hurry(
+    sqlite_url: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger.recording.intake.LINGER_S", 60.0)
+    with make(sqlite_url, alive_every_s=60.0) as recorder:
+        assert recorder.flush()
+        recorder.turn_completed(**IDS, turn_no=0)
+        time.sleep(0.3)
+        recorder.turn_completed(**IDS, turn_no=1)
+        assert of(facts_in(sqlite_url), "TurnCompleted") == []
+        recorder.hurry()
+        eventually(lambda: len(of(facts_in(sqlite_url), "TurnCompleted")) == 2)
+
+
+def test_no_pulse_waits_for_the_company_of_facts(
+    sqlite_url: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger.recording.intake.LINGER_S", 60.0)
+    with make(sqlite_url, alive_every_s=0.2) as recorder:
+        recorder.turn_completed(**IDS, turn_no=0)
+        eventually(
+            lambda: 1 in [each.accepted for each in of(facts_in(sqlite_url), "ProducerAlive")]
+        )
 
 
 def test_a_clock_that_steps_back_changes_times_and_no_order(

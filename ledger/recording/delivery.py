@@ -94,11 +94,8 @@ class Delivery:
         self._drainer.finish(deadline)
 
     def _append(self, log: EventLog, encoded: Encoded) -> None:
-        # Payloads first, each topic waited for: a fact must never name a payload that isn't there.
-        if encoded.tokens:
-            log.append("tokens", encoded.tokens, DIRECT_TIMEOUT_S)
-        if encoded.events:
-            log.append("events", encoded.events, DIRECT_TIMEOUT_S)
+        # Payloads first: a fact must never name a payload that isn't there.
+        log.append_each({"tokens": encoded.tokens, "events": encoded.events}, DIRECT_TIMEOUT_S)
         self._link.worked()
 
     def _note_refusal(self, error: Exception) -> None:

@@ -37,9 +37,9 @@ LONG_TEXT = 1_000
 """Texts below this many characters are not weighed."""
 ERROR_EVERY_S = 5.0
 """A full queue is logged this often at most."""
-LINGER_S = 0.05
-"""How long a first fact waits for company, unless somebody flushes or waits for room: a batch costs
-less per fact, and a thread that sleeps takes nothing from its callers."""
+LINGER_S = 1.0
+"""How long a first fact waits for company, unless somebody is in a hurry, flushes or waits for
+room: a batch costs less per fact, and a thread that sleeps takes nothing from its callers."""
 
 
 class Mark:
@@ -138,8 +138,8 @@ class Intake:
         return mark
 
     def take(self, until: float) -> Taken:
-        """What is on the queue, up to a chunk's size; waits for a first item until the
-        monotonic clock passes `until`. Ends with the last mark.
+        """What is on the queue, up to a chunk's size; waits for a first item, and for company for
+        it, until the monotonic clock passes `until`. Ends with the last mark.
 
         Many marks are taken at once, so that a storm of flushes costs few appends."""
         taken = Taken()
@@ -153,7 +153,7 @@ class Intake:
                 item = self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait()
             except queue.Empty:
                 if taken.drafts and not taken.marks and not lingered:
-                    self._hurry.wait(LINGER_S)
+                    self._hurry.wait(min(LINGER_S, max(0.0, until - time.monotonic())))
                     lingered = True
                 elif empty_us:
                     break

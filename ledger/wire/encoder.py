@@ -22,7 +22,7 @@ from ledger.wire.checks import InvalidFact, show
 from ledger.wire.columns import ColumnarFailure, encode_rows
 
 _COLUMNAR_MIN_ROWS = 16
-"""Below this the fixed cost of the columnar path is more than it saves."""
+"""Of one kind. Below this the fixed cost of the columnar path is more than it saves."""
 _OWN_FIELDS = frozenset({"producer", "incarnation", "producer_seq"})
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ class FactEncoder:
                 kept.append(self._prepare(draft))
             except InvalidFact as error:
                 encoded.refused.append(Refused(draft, error))
-        values = self._encode_columns(kept) if len(kept) >= _COLUMNAR_MIN_ROWS else None
+        values = self._encode_by_kind(kept)
         if values is None:
             self._encode_one_by_one(kept, encoded)
         else:
@@ -116,7 +116,7 @@ class FactEncoder:
             payload, row["tokens_sha256"] = _payload(row, tokens)
         return _Prepared(draft, wire, row, payload)
 
-    def _encode_columns(self, kept: Sequence[_Prepared]) -> list[bytes] | None:
+    def _encode_by_kind(self, kept: Sequence[_Prepared]) -> list[bytes] | None:
         """(n,) values, or None when any of the rows can't be encoded."""
         places: dict[str, list[int]] = {}
         for i, prepared in enumerate(kept):
@@ -126,7 +126,7 @@ class FactEncoder:
         try:
             for at in places.values():
                 wire = kept[at[0]].wire
-                encoded = encode_rows(wire, [kept[i].row for i in at])
+                encoded = _encode_rows(wire, [kept[i].row for i in at])
                 for i, value in zip(at, encoded, strict=True):
                     values[i] = check_size(wire, value)
         except (ColumnarFailure, InvalidFact):
@@ -143,6 +143,13 @@ class FactEncoder:
                 encoded.refused.append(Refused(prepared.draft, error))
             else:
                 _keep(encoded, prepared, value)
+
+
+def _encode_rows(wire: WireType, rows: Sequence[Row]) -> Sequence[bytes]:
+    """(n,) encoded facts of one kind. Raises ColumnarFailure or InvalidFact when any is invalid."""
+    if len(rows) < _COLUMNAR_MIN_ROWS:
+        return [encode(wire, wire.check.datum(row)) for row in rows]
+    return encode_rows(wire, rows)
 
 
 def _check_envelope(draft: Draft) -> None:

@@ -122,9 +122,8 @@ def _append_chunk(log: EventLog, encoder: FactEncoder, drafts: list[Draft]) -> N
     encoded = encoder.encode(drafts)
     for refused in encoded.refused:
         raise LogError(f"an imported fact can't be recorded: {refused.error}")
-    if encoded.tokens:  # before the facts that name them
-        log.append("tokens", encoded.tokens)
-    log.append("events", encoded.events)
+    # Payloads before the facts that name them.
+    log.append_each({"tokens": encoded.tokens, "events": encoded.events})
 
 
 def _producer(run: ForeignRun) -> str:
