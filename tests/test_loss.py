@@ -252,6 +252,8 @@ def test_logprobs_that_the_settings_need_must_be_there() -> None:
         ({"truncate_at": 0.0}, "truncate_at must be above 0, got 0.0"),
         ({"kl_coef": -1.0}, "kl_coef must be at least 0 and finite, got -1.0"),
         ({"temperature": 0.0}, "temperature must be above 0 and finite, got 0.0"),
+        ({"ppo_epochs": 0}, "ppo_epochs must be at least 1, got 0"),
+        ({"ppo_epochs": 2}, "ppo_epochs 2 needs old_policy recomputed or rollout"),
         ({"aggregation": "mean"}, "aggregation must be one of token_mean, .*, got 'mean'"),
         ({"norm_tokens": 8}, "norm_tokens is for seq_mean_token_sum_norm only, got 8"),
         (

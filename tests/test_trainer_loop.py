@@ -29,6 +29,8 @@ from trainer.training_settings import BadTrainingSettings, settings_of
 
 pytestmark = pytest.mark.trainer
 
+EPOCHS = {"old_policy": "recomputed", "truncate_at": 2.0}
+
 
 def test_a_step_is_recorded_with_what_it_did(tmp_path: Path) -> None:
     lab = a_lab(tmp_path, old_policy="recomputed", truncate_at=2.0)
@@ -48,6 +50,37 @@ def test_a_step_is_recorded_with_what_it_did(tmp_path: Path) -> None:
     assert first.metrics["microbatches"] == 2.0
     assert [fact.metrics["lag_mean"] for fact in steps] == [0.0, 1.0, 2.0]
     assert [fact.policy_version for fact in lab.facts("weights_published")] == [0, 1, 2, 3]
+
+
+def test_a_batch_is_learned_from_in_as_many_epochs_as_are_asked_for(tmp_path: Path) -> None:
+    once, twice = (
+        a_lab(tmp_path / "once", **EPOCHS),
+        a_lab(tmp_path / "twice", **EPOCHS, ppo_epochs=2),
+    )
+    for lab in (once, twice):
+        lab.give(1)
+        lab.train(1)
+    (one,), (two,) = once.facts("step_completed"), twice.facts("step_completed")
+    assert (one.metrics["epochs"], two.metrics["epochs"]) == (1.0, 2.0)
+    assert (two.trained_tokens, two.computed_tokens) == (74, 2 * 82)
+    # The ratio is 1 in the first epoch; from then on it says how far the policy has moved.
+    assert one.metrics["kl_old"] == 0
+    assert two.metrics["kl_old"] > 0
+    phases = [span.phase for span in two.phases]
+    assert phases[-4:] == 2 * [Phase.FORWARD_BACKWARD, Phase.OPTIMIZER]
+    assert phases.count(Phase.LOGPROBS) == 1
+    assert not same(once.weights(1), twice.weights(1))
+
+
+def test_an_epoch_that_cannot_be_done_is_left_out_and_its_step_says_so(tmp_path: Path) -> None:
+    """The first update throws the weights so far that nothing finite comes of them."""
+    lab = a_lab(tmp_path, **EPOCHS, ppo_epochs=3, learning_rate=1e30)
+    lab.give(1)
+    assert lab.train(1).step == 1
+    (step,) = lab.facts("step_completed")
+    assert step.metrics["epochs"] == 1.0
+    assert step.computed_tokens == 82
+    assert lab.facts("batch_refused") == []
 
 
 def test_phases_exclude_one_another_and_sum_to_the_wall_time(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from trainer.megatron_settings import MegatronSettings, OptimizerSettings, Preci
 from trainer.model import Learner, build_learner, build_model
 from trainer.packing import MicroBatch, pack, plan
 from trainer.ranks import started
-from trainer.step import StepRefused, Work, score, train_step
+from trainer.step import StepRefused, Update, Work, result_of, score, train_step
 
 pytestmark = pytest.mark.trainer
 
@@ -105,6 +105,18 @@ def test_a_policy_moves_towards_its_advantages() -> None:
     assert first.tokens == sum(LENGTHS) - 2 * len(LENGTHS)
     assert first.figures["clip_fraction_low"] == first.figures["kl_old"] == 0
     assert first.figures["entropy"] == pytest.approx(math.log(VOCAB), abs=0.1)
+
+
+def test_epochs_of_a_step_are_added_up_and_not_averaged() -> None:
+    first = {"loss": -2.0, "count": 4.0, "tokens": 4.0, "clipped_low": 0.0, "kl_old": 0.0}
+    first |= {"importance": 4.0, "importance_squared": 4.0, "max_logprob_difference": 0.5}
+    second = first | {"loss": -4.0, "clipped_low": 2.0, "max_logprob_difference": 0.25}
+    result = result_of([Update(first, 3.0), Update(second, 1.0)])
+    assert (result.epochs, result.tokens, result.grad_norm) == (2, 4, 3.0)
+    assert result.loss == result.figures["loss"] == -6.0 / 8.0
+    assert result.figures["clip_fraction_low"] == 2 / 8
+    assert result.figures["ess_share"] == 1.0
+    assert result_of([Update(first, 3.0)]).figures["clip_fraction_low"] == 0
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "mask"])

@@ -9,11 +9,14 @@ Invariants:
    an engine only behind its facts. So whenever the trainer is killed, what others saw of a step it
    still knows when it resumes, or the log does.
 2. All ranks do the same: what rank 0 decides alone (which batch, whether to stop) it tells first.
-3. A step that is refused changes neither weights nor versions; its batch is named in a fact.
+3. A step that is refused changes neither weights nor versions; its batch is named in a fact. It is
+   refused for its first epoch; a later one that can't be done is left out, and the step's `epochs`
+   says so.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,9 +33,20 @@ from trainer.desk import Desk, Job
 from trainer.loss_settings import OldPolicy
 from trainer.model import Learner
 from trainer.packing import MicroBatch, pack, padded, plan
-from trainer.step import StepRefused, StepResult, Work, gradients, score, update
+from trainer.step import (
+    StepRefused,
+    StepResult,
+    Update,
+    Work,
+    gradients,
+    result_of,
+    score,
+    update,
+)
 from trainer.step_clock import StepClock
 from trainer.training_settings import TrainingSettings
+
+logger = logging.getLogger(__name__)
 
 _WAIT_S = 5.0
 """Rank 0 says so often that it still waits: ranks give up on one that is silent for long."""
@@ -190,15 +204,11 @@ class Trainer:
 
     def _step(self, job: Job) -> bool:
         """Trains on a batch; whether the step was done and not refused."""
-        learner, loss, clock = self._learner, self._settings.loss, self._clock
-        with clock.phase(Phase.LOADING):
+        with self._clock.phase(Phase.LOADING):
             load = self._load(job)
         work = self._work(load.work)
         try:
-            with clock.phase(Phase.FORWARD_BACKWARD):
-                sums = gradients(learner, work, loss)
-            with clock.phase(Phase.OPTIMIZER):
-                result = update(learner, sums)
+            result = result_of(self._epochs(work))
         except StepRefused as refused:
             if self._desk is not None:
                 self._desk.refuse(job.batch_id, job.step, Refusal("nan", str(refused)))
@@ -209,6 +219,23 @@ class Trainer:
         self._next_version += 1
         self._tell(before, job, load, result)
         return True
+
+    def _epochs(self, work: Sequence[Work]) -> list[Update]:
+        """The updates of a step. Raises StepRefused if the first can't be done."""
+        loss, clock = self._settings.loss, self._clock
+        done: list[Update] = []
+        for epoch in range(loss.ppo_epochs):
+            try:
+                with clock.phase(Phase.FORWARD_BACKWARD):
+                    sums = gradients(self._learner, work, loss)
+                with clock.phase(Phase.OPTIMIZER):
+                    done.append(update(self._learner, sums))
+            except StepRefused as refused:
+                if not done:
+                    raise
+                logger.warning("a step ends before its epoch %d: %s", epoch + 1, refused)
+                break
+        return done
 
     def _load(self, job: Job) -> _Load:
         """This rank's part of the batch."""
@@ -259,6 +286,7 @@ class Trainer:
         figures = {
             "padding_share": load.padding / load.computed_tokens,
             "microbatches": float(load.microbatches),
+            "epochs": float(result.epochs),
         }
         self._desk.completed(
             before,
@@ -266,7 +294,7 @@ class Trainer:
             spent,
             trajectories=job.trajectories,
             trained_tokens=result.tokens,
-            computed_tokens=load.computed_tokens,
+            computed_tokens=load.computed_tokens * result.epochs,
             loss=result.loss,
             grad_norm=result.grad_norm,
             metrics=dict(result.figures) | figures,

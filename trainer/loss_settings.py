@@ -22,7 +22,7 @@ class OldPolicy(StrEnum):
     """Whose logprobs the clipped ratio is taken to."""
 
     CURRENT = "current"
-    """The weights being trained: the ratio is 1. Right for one inner epoch, and costs nothing."""
+    """The weights being trained: the ratio is 1. Right for one epoch, and costs nothing."""
     RECOMPUTED = "recomputed"
     """The trainer's weights at the step's start, from a forward pass of their own."""
     ROLLOUT = "rollout"
@@ -88,6 +88,10 @@ class LossSettings:
     """Weight of the KL divergence to the reference model; 0: none, and no reference is needed."""
     temperature: float = 1.0
     """The rollout's: logprobs are of logits / temperature."""
+    ppo_epochs: int = 1
+    """Updates of a step, each by the whole batch. From the second on the ratio tells how far the
+    step has come, and clipping bounds it: the more is learned of a batch that was dear to sample.
+    """
 
     def __post_init__(self) -> None:
         settle(
@@ -112,6 +116,8 @@ class LossSettings:
             raise ValueError(f"kl_coef must be at least 0 and finite, got {self.kl_coef}")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be above 0 and finite, got {self.temperature}")
+        if self.ppo_epochs < 1:
+            raise ValueError(f"ppo_epochs must be at least 1, got {self.ppo_epochs}")
         self._check_combinations()
 
     def _check_combinations(self) -> None:
@@ -129,6 +135,12 @@ class LossSettings:
             raise ValueError(
                 "old_policy rollout leaves nothing to correct: old / rollout is 1; take"
                 " truncate_at, token_mask and sequence_mask out, or another old_policy"
+            )
+
+        if self.ppo_epochs > 1 and self.old_policy is OldPolicy.CURRENT:
+            raise ValueError(
+                f"ppo_epochs {self.ppo_epochs} needs old_policy recomputed or rollout: with current"
+                " the ratio is 1 in every epoch, and nothing bounds the step"
             )
 
     @property

@@ -9,7 +9,7 @@ difference of logprobs is what training changed. By lag it is told beside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -58,6 +58,14 @@ def add(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
                 larger = name.startswith("max_")
                 total[name] = torch.maximum(total[name], value) if larger else total[name] + value
     return total
+
+
+def over_epochs(epochs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sums of a step from those of its epochs, which have the same names."""
+    return {
+        name: (max if name.startswith("max_") else sum)(each[name] for each in epochs)
+        for name in epochs[0]
+    }
 
 
 def summarise(sums: Mapping[str, float]) -> dict[str, float]:

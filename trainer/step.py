@@ -42,17 +42,29 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """One epoch of a step, the same on every rank."""
+
+    sums: Mapping[str, float]
+    """Of `trainer.metrics`, over the whole batch."""
+    grad_norm: float
+    """Before clipping."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What a step did, the same on every rank."""
 
+    epochs: int
+    """Updates that it made of its batch."""
     loss: float
-    """Of the whole batch."""
+    """Of the whole batch, over its epochs."""
     grad_norm: float
-    """Before clipping."""
+    """Before clipping; of several epochs the largest."""
     figures: Mapping[str, float]
-    """`metrics.summarise` of the whole batch."""
+    """`metrics.summarise` of the whole batch, over its epochs."""
     tokens: int
-    """That had a gradient, in the whole batch."""
+    """That had a gradient, in the whole batch; once, however many epochs."""
 
 
 class StepRefused(RuntimeError):
@@ -65,7 +77,7 @@ def train_step(learner: Learner, work: Sequence[Work], settings: LossSettings) -
     Raises StepRefused, on every rank, when the loss or the gradient isn't finite or no token
     counts.
     """
-    return update(learner, gradients(learner, work, settings))
+    return result_of([update(learner, gradients(learner, work, settings))])
 
 
 def gradients(
@@ -81,7 +93,7 @@ def gradients(
     return sums
 
 
-def update(learner: Learner, sums: Mapping[str, float]) -> StepResult:
+def update(learner: Learner, sums: Mapping[str, float]) -> Update:
     """The second half: weights by the gradients that `gradients` left. Raises StepRefused for
     their norm."""
     learner.optimizer.prepare_grads()
@@ -89,8 +101,19 @@ def update(learner: Learner, sums: Mapping[str, float]) -> StepResult:
     if not math.isfinite(norm):
         raise StepRefused(f"norm of the gradient must be finite, got {norm}")
     learner.optimizer.step()
-    figures = metrics.summarise(sums)
-    return StepResult(figures["loss"], norm, figures, int(sums["tokens"]))
+    return Update(sums, norm)
+
+
+def result_of(epochs: Sequence[Update]) -> StepResult:
+    """What a step did in its epochs, of which there is one at least."""
+    figures = metrics.summarise(metrics.over_epochs([each.sums for each in epochs]))
+    return StepResult(
+        epochs=len(epochs),
+        loss=figures["loss"],
+        grad_norm=max(each.grad_norm for each in epochs),
+        figures=figures,
+        tokens=int(epochs[0].sums["tokens"]),
+    )
 
 
 @torch.no_grad()

@@ -39,7 +39,7 @@ class Plan:
 
     log: str = "sqlite"
     """`sqlite`, `kafka` (an Apache Kafka of its own) or the URL of a log."""
-    steps: int = 20
+    steps: int = 18
     """Training steps."""
     sync: bool = False
     """Whether the rollouts of a step wait for the step before it."""
