@@ -35,7 +35,7 @@ def demo(
     log: Annotated[
         str, typer.Option(help="sqlite, kafka (a real Apache Kafka, started here) or a log's URL.")
     ] = "sqlite",
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 18,
     sync: Annotated[
         bool, typer.Option("--sync", help="Sample for a step when the one before it is done.")
     ] = False,
