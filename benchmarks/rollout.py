@@ -1,6 +1,6 @@
 """The benchmark of rollouts: what the agent loop itself costs, and what recording adds to it.
 
-    python -m benchmarks.rollout [--trajectories 64] [--rounds 5]
+    python -m benchmarks.rollout [--trajectories 192] [--rounds 8]
 
 Starts the real SGLang server on a tiny model and the local sandbox server, and stops them. Two
 questions, one run:
@@ -118,8 +118,8 @@ class Stage:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rollout", description=__doc__)
-    parser.add_argument("--trajectories", type=int, default=64, help="of each round")
-    parser.add_argument("--rounds", type=int, default=5, help="of which the median counts")
+    parser.add_argument("--trajectories", type=int, default=192, help="of each round")
+    parser.add_argument("--rounds", type=int, default=8, help="of which the median counts")
     given = parser.parse_args()
     with _stage() as stage:
         _run(stage.plan(16, 16), Unrecorded())  # warm: caches, connections, imports
@@ -163,7 +163,7 @@ def _stage() -> Iterator[Stage]:
 
 def _run(plan: Plan, recorder: Recorder) -> float:
     """CPU seconds of this process per trajectory, until all is durable."""
-    gc.collect()  # a pass over the whole heap takes 2 ms of each of 64 trajectories: not by chance
+    gc.collect()  # or chance decides which round pays 120 ms for what others left
     began = time.process_time()
     tally = asyncio.run(Campaign(plan, recorder).run())
     if not isinstance(recorder, Unrecorded):
