@@ -6,18 +6,25 @@ PYTEST := $(BIN)/python -m pytest
 
 .PHONY: setup demo docs test test-fast test-long lint render kafka bench clean
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready-dev
 
+# What the demo needs.
 $(VENV)/.ready: pyproject.toml constraints.txt deploy/setup.sh $(wildcard deploy/engine/*.txt)
-	bash deploy/setup.sh
+	bash deploy/setup.sh java=openjdk-17-jre-headless mvn=maven bwrap=bubblewrap
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,trainer]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[trainer]'
 	$(BIN)/rollbook engine install
 	touch $@
 
+# What tests and lint need beside it.
+$(VENV)/.ready-dev: $(VENV)/.ready
+	bash deploy/setup.sh chromium=chromium
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,trainer]'
+	touch $@
+
 # A tiny policy learns to repair code, everything real: `make demo LOG=kafka`, ARGS="--json".
-demo: setup
+demo: $(VENV)/.ready
 	$(BIN)/rollbook demo $(if $(LOG),--log $(LOG)) $(ARGS)
 
 # All tests but the exhaustive rounds. Two at a time: most of them wait for a process most of the time.

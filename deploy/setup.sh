@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What pip can't install: Java and Maven for the Kafka that tests run on, bubblewrap for local
-# sandboxes, and Chromium for tests of the live page. As root on Debian they are installed; elsewhere
-# this says what is missing and goes on, and what needs it fails.
+# What pip can't install: Java and Maven for the Kafka that a log may be, bubblewrap for local
+# sandboxes, Chromium for tests of the live page. Arguments are COMMAND=PACKAGE; what lacks its command
+# is installed as root on Debian; elsewhere this says what is missing and goes on, and what needs it
+# fails.
 set -euo pipefail
 
 missing=()
-command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
-command -v mvn >/dev/null || missing+=(maven)
-command -v bwrap >/dev/null || missing+=(bubblewrap)
-command -v chromium >/dev/null || missing+=(chromium)
+for each in "$@"; do
+    command -v "${each%%=*}" >/dev/null || missing+=("${each#*=}")
+done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
