@@ -134,7 +134,7 @@ class Recorder(RecordCalls):
 
     def hurry(self) -> None:
         """Say that somebody waits for what was recorded so far: it goes to the log now, and not
-        with what is recorded in the next second. Waits for nothing."""
+        with what is recorded in the next half second. Waits for nothing."""
         self._mark()
 
     def flush(self, timeout_s: float = 30.0) -> bool:

@@ -57,14 +57,14 @@ def test_an_import_that_was_killed_is_finished_by_the_next_without_a_fact_twice(
 ) -> None:
     monkeypatch.setattr(writing, "CHUNK", 4)
     with open_log(sqlite_url) as log:
-        append, calls = log.append, iter(range(100))
+        append_each, calls = log.append_each, iter(range(100))
 
-        def dies(topic: Any, records: Any) -> None:
+        def dies(records: Any) -> None:
             if next(calls) == 2:
                 raise LogUnavailable("killed")
-            append(topic, records)
+            append_each(records)
 
-        monkeypatch.setattr(log, "append", dies)
+        monkeypatch.setattr(log, "append_each", dies)
         with pytest.raises(LogUnavailable):
             write(log, run)
         written = write(log, run)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -30,9 +30,10 @@ from ledger.facts.lists import Phase
 from trainer import checkpoint, checkpoint_files, groups
 from trainer.checkpoint import Progress
 from trainer.desk import Desk, Job
+from trainer.load import Load, load_of
 from trainer.loss_settings import OldPolicy
 from trainer.model import Learner
-from trainer.packing import MicroBatch, pack, padded, plan
+from trainer.packing import MicroBatch
 from trainer.step import (
     StepRefused,
     StepResult,
@@ -68,20 +69,6 @@ class Publisher(Protocol):
         """Engines get a version that was exported in an earlier life. Raises ValueError on every
         rank if it isn't there any more."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What a step computes."""
-
-    work: list[MicroBatch]
-    """Of this rank, on its device."""
-    microbatches: int
-    """Of all ranks."""
-    computed_tokens: int
-    """Of all ranks, padding included."""
-    padding: int
-    """Of these, padding."""
 
 
 class Trainer:
@@ -205,7 +192,7 @@ class Trainer:
     def _step(self, job: Job) -> bool:
         """Trains on a batch; whether the step was done and not refused."""
         with self._clock.phase(Phase.LOADING):
-            load = self._load(job)
+            load = load_of(job.samples, self._learner, self._budget)
         work = self._work(load.work)
         try:
             result = result_of(self._epochs(work))
@@ -237,25 +224,6 @@ class Trainer:
                 break
         return done
 
-    def _load(self, job: Job) -> _Load:
-        """This rank's part of the batch."""
-        learner, data = self._learner, groups.data()
-        lengths = [len(sample.token_ids) for sample in job.samples]
-        pad_to = learner.settings.pad_to
-        split = plan(lengths, self._budget, data.size())
-        batches = [pack(job.samples, each, pad_to) for each in split[data.rank()]]
-        computed = [
-            padded(sum(lengths[number] for number in each), pad_to)
-            for rank in split
-            for each in rank
-        ]
-        return _Load(
-            work=[batch.to(learner.device) for batch in batches],
-            microbatches=len(computed),
-            computed_tokens=sum(computed),
-            padding=sum(computed) - sum(lengths),
-        )
-
     @property
     def _budget(self) -> int:
         return self._settings.loop.microbatch_tokens or self._learner.config.context
@@ -279,7 +247,7 @@ class Trainer:
                 )
         return [Work(*each) for each in zip(batches, olds, references, strict=True)]
 
-    def _tell(self, before: Progress, job: Job, load: _Load, result: StepResult) -> None:
+    def _tell(self, before: Progress, job: Job, load: Load, result: StepResult) -> None:
         spent = self._clock.end_step()
         if self._desk is None:
             return

@@ -37,9 +37,10 @@ LONG_TEXT = 1_000
 """Texts below this many characters are not weighed."""
 ERROR_EVERY_S = 5.0
 """A full queue is logged this often at most."""
-LINGER_S = 1.0
+LINGER_S = 0.4
 """How long a first fact waits for company, unless somebody is in a hurry, flushes or waits for
-room: a batch costs less per fact, and a thread that sleeps takes nothing from its callers."""
+room: a batch costs less per fact, and a thread that sleeps takes nothing from its callers. A book
+that follows is to show a fact within a second."""
 
 
 class Mark:
