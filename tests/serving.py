@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.server.owner import ENDS_S
+from api.server.places import parse
+from ledger.log import Positions
+from ledger.open_log import open_log
 from tests.recorded import eventually
 
 START_S = 120.0
@@ -44,6 +45,7 @@ class Served:
     """A server that answers."""
 
     process: subprocess.Popen[str]
+    log_url: str
     url: str
     token: str
     book: Path
@@ -79,10 +81,37 @@ class Served:
         """Ask in SQL."""
         return self.ask("/sql", {"query": query}, timeout_s=timeout_s)
 
+    def sql_of_now(self, query: str) -> Reply:
+        """Ask in SQL, of a copy of the book that has all that the log has now: a copy of before may
+        still be young enough to be asked."""
+        ends, replies = self._ends(), list[Reply]()
+
+        def is_of_now() -> bool:
+            replies.append(self.sql(query))
+            return _covers(replies[-1].json["position"], ends)
+
+        eventually(is_of_now, 60.0)
+        return replies[-1]
+
     def caught_up(self) -> None:
-        """Wait until the book has all that the log has."""
-        time.sleep(ENDS_S + 0.2)  # the log is asked for its end this often
-        eventually(lambda: self.ask("/readyz").json["behind"] == 0, 60.0)
+        """Wait until the book has all that the log has now. What the server knows of the log's end
+        may be of before."""
+        ends = self._ends()
+
+        def has_read() -> bool:
+            standing = self.ask("/readyz").json
+            return _covers(standing["position"], ends) and standing["behind"] == 0
+
+        eventually(has_read, 60.0)
+
+    def _ends(self) -> Positions:
+        with open_log(self.log_url) as log:
+            return log.end_positions("events")
+
+
+def _covers(position: str, ends: Positions) -> bool:
+    at = parse(position) or {}
+    return all(at.get(place, 0) >= end for place, end in ends.items())
 
 
 def _reply(status: int, headers: Any, body: bytes) -> Reply:
@@ -124,7 +153,7 @@ def serving(
             assert told, "".join(said)
             file = Path(f"{book}.token")
             token = file.read_text().strip() if file.exists() else "none"
-            served = Served(process, told[1], token, book, quack_port, said)
+            served = Served(process, log_url, told[1], token, book, quack_port, said)
             yield served
         finally:
             process.terminate()

@@ -10,7 +10,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 import uuid
@@ -72,13 +71,11 @@ def a_turn(number: int, **fields: Any) -> dict[str, Any]:
 
 def turns(served: Served) -> list[tuple[int, int]]:
     """Number and policy version of the posted turns."""
-    served.caught_up()
     query = (
         "SELECT turn_no, oldest_version FROM turns"
         f" WHERE trajectory_id = '{trajectory_id(900, 0)}' ORDER BY turn_no"
     )
-    time.sleep(0.5)  # a copy of before may still be young
-    return [(number, version) for number, version in served.sql(query).json["rows"]]
+    return [(number, version) for number, version in served.sql_of_now(query).json["rows"]]
 
 
 def test_every_collection_says_where_the_book_was(served: Served) -> None:
@@ -260,7 +257,7 @@ def test_a_fact_with_the_id_of_another_one_records_none_of_its_request(served: S
     again = {"facts": [a_turn(60), a_turn(60), a_turn(63), a_turn(63)]}
     assert served.ask("/v1/facts", again).status == 201
     assert [number for number, _ in turns(served) if 60 <= number < 70] == [60, 63]
-    assert served.sql("SELECT count(*) FROM quarantine").json["rows"] == [[0]]
+    assert served.sql_of_now("SELECT count(*) FROM quarantine").json["rows"] == [[0]]
 
 
 def test_a_number_of_any_sign_is_taken_where_its_field_may_be_one(served: Served) -> None:
