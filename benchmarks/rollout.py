@@ -128,12 +128,12 @@ def main() -> None:
         off: list[float] = []
         for number in range(given.rounds):
             plan = stage.plan(given.trajectories, 16)
-            if number % 2:
-                off.append(_run(plan, Unrecorded()))
-            with contextlib.closing(stage.recorder(f"round{number}")) as recorder:
-                on.append(_run(plan, recorder))
-            if not number % 2:
-                off.append(_run(plan, Unrecorded()))
+            for recorded in (True, False) if number % 2 else (False, True):
+                if not recorded:
+                    off.append(_run(plan, Unrecorded()))
+                    continue
+                with contextlib.closing(stage.recorder(f"round{number}")) as recorder:
+                    on.append(_run(plan, recorder))
             progress(f"round {number}: CPU {on[-1] * 1e3:.1f} / {off[-1] * 1e3:.1f} ms")
     ratio = statistics.median(on) / statistics.median(off)
     print(f"machine: {machine()}; {given.rounds} rounds of {given.trajectories} trajectories\n")

@@ -192,7 +192,8 @@ class EventLog(Protocol):
         self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0
     ) -> None:
         """Append topic by topic, in the mapping's order: of a topic there is nothing in the log
-        before there is all of the topics before it. Raises as `append`, of each topic."""
+        before there is all of the topics before it. `timeout_s` is for each of them. Raises as
+        `append`."""
         ...
 
     def partition_of(self, key: str) -> int:

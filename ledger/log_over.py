@@ -24,7 +24,7 @@ class LogOver:
     def append_each(
         self, records: Mapping[Topic, Sequence[Record]], timeout_s: float = 30.0
     ) -> None:
-        for topic, of_topic in records.items():
+        for topic, of_topic in records.items():  # by `append`, which a subclass may change
             self.append(topic, of_topic, timeout_s)
 
     def partition_of(self, key: str) -> int:

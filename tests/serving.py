@@ -84,14 +84,9 @@ class Served:
     def sql_of_now(self, query: str) -> Reply:
         """Ask in SQL, of a copy of the book that has all that the log has now: a copy of before may
         still be young enough to be asked."""
-        ends, replies = self._ends(), list[Reply]()
-
-        def is_of_now() -> bool:
-            replies.append(self.sql(query))
-            return _covers(replies[-1].json["position"], ends)
-
-        eventually(is_of_now, 60.0)
-        return replies[-1]
+        ends = self._ends()
+        eventually(lambda: _covers(self.sql("SELECT 1").json["position"], ends), 60.0)
+        return self.sql(query)
 
     def caught_up(self) -> None:
         """Wait until the book has all that the log has now. What the server knows of the log's end

@@ -46,6 +46,14 @@ def test_an_append_that_fails_in_the_middle_leaves_no_hole(tmp_path: Path) -> No
         assert read_all(log) == [(0, b"a"), (1, b"c")]
 
 
+def test_an_append_to_several_topics_that_fails_in_one_is_in_none(tmp_path: Path) -> None:
+    with SqliteLog(tmp_path / "log.db") as log:
+        bad = [*records(b"b"), Record("k", [1])]  # type: ignore[arg-type]
+        with pytest.raises(LogError):
+            log.append_each({"tokens": records(b"a"), "events": bad})
+        assert read_all(log, "tokens") == read_all(log) == []
+
+
 def append_until_killed(path: Path, round_number: int, done: Connection) -> None:
     with SqliteLog(path) as log:
         for n in range(1_000_000):

@@ -29,11 +29,11 @@ from trainer.training_settings import BadTrainingSettings, settings_of
 
 pytestmark = pytest.mark.trainer
 
-EPOCHS = {"old_policy": "recomputed", "truncate_at": 2.0}
+RECOMPUTED = {"old_policy": "recomputed", "truncate_at": 2.0}
 
 
 def test_a_step_is_recorded_with_what_it_did(tmp_path: Path) -> None:
-    lab = a_lab(tmp_path, old_policy="recomputed", truncate_at=2.0)
+    lab = a_lab(tmp_path, **RECOMPUTED)
     lab.give(3)
     progress = lab.train(3, publisher=lab.publisher)
     assert (progress.step, progress.version) == (3, 3)
@@ -54,8 +54,8 @@ def test_a_step_is_recorded_with_what_it_did(tmp_path: Path) -> None:
 
 def test_a_batch_is_learned_from_in_as_many_epochs_as_are_asked_for(tmp_path: Path) -> None:
     once, twice = (
-        a_lab(tmp_path / "once", **EPOCHS),
-        a_lab(tmp_path / "twice", **EPOCHS, ppo_epochs=2),
+        a_lab(tmp_path / "once", **RECOMPUTED),
+        a_lab(tmp_path / "twice", **RECOMPUTED, ppo_epochs=2),
     )
     for lab in (once, twice):
         lab.give(1)
@@ -74,7 +74,7 @@ def test_a_batch_is_learned_from_in_as_many_epochs_as_are_asked_for(tmp_path: Pa
 
 def test_an_epoch_that_cannot_be_done_is_left_out_and_its_step_says_so(tmp_path: Path) -> None:
     """The first update throws the weights so far that nothing finite comes of them."""
-    lab = a_lab(tmp_path, **EPOCHS, ppo_epochs=3, learning_rate=1e30)
+    lab = a_lab(tmp_path, **RECOMPUTED, ppo_epochs=3, learning_rate=1e30)
     lab.give(1)
     assert lab.train(1).step == 1
     (step,) = lab.facts("step_completed")

@@ -136,7 +136,6 @@ class LossSettings:
                 "old_policy rollout leaves nothing to correct: old / rollout is 1; take"
                 " truncate_at, token_mask and sequence_mask out, or another old_policy"
             )
-
         if self.ppo_epochs > 1 and self.old_policy is OldPolicy.CURRENT:
             raise ValueError(
                 f"ppo_epochs {self.ppo_epochs} needs old_policy recomputed or rollout: with current"
