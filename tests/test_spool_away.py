@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ledger.log import Topic
 from ledger.open_log import open_log
 from ledger.recording.spool import folder_of, orphans
 from ledger.sqlite_log import SqliteLog
@@ -213,17 +212,17 @@ def test_a_client_that_fails_in_any_way_costs_no_fact(
     sqlite_url: str, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(3)
-    append = SqliteLog.append
+    append_each = SqliteLog.append_each
     failures = 0
 
-    def fail_sometimes(self: SqliteLog, topic: Topic, *rest: Any) -> None:
+    def fail_sometimes(self: SqliteLog, *rest: Any) -> None:
         nonlocal failures
         if chance.random() < 0.3:
             failures += 1
             raise chance.choice([AssertionError, TypeError, RuntimeError, OSError])("of the client")
-        append(self, topic, *rest)
+        append_each(self, *rest)
 
-    monkeypatch.setattr(SqliteLog, "append", fail_sometimes)
+    monkeypatch.setattr(SqliteLog, "append_each", fail_sometimes)  # by which all is appended
     monkeypatch.setattr("ledger.recording.log_link.BACKOFF_S", (0.001, 0.01))
     recorder = make(sqlite_url)
     turns = 0
