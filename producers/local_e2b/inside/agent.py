@@ -110,7 +110,7 @@ class Agent:
         folder = None
         try:
             folder = self._folder(request.get("cwd") or self.home)
-            pid = os.fork()
+            pid = self._fork(request, fds, folder)
         except OSError as error:
             said = {"code": "resource_exhausted", "message": str(error)}
             if folder is None:
@@ -118,11 +118,23 @@ class Agent:
                 said = {"code": "invalid_argument", "message": f"cwd '{path}' does not exist"}
             self._send({"id": request["id"], **said})
         else:
-            if pid == 0:
-                self._child(request, fds, folder)
             self._send({"id": request["id"], "pid": pid})
         for fd in [*fds, *([] if folder is None else [folder])]:
             os.close(fd)
+
+    def _fork(self, request: dict[str, Any], fds: list[int], folder: int) -> int:
+        """The pid of the request's process. It leads a group already: a signal that comes at once
+        must find it."""
+        led, leads = os.pipe()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._child(request, fds, folder, leads)
+        finally:
+            os.close(leads)
+            os.read(led, 1)  # ends when the child closes its end, too, or dies
+            os.close(led)
+        return pid
 
     def _folder(self, path: str) -> int:
         place = files.Place(self.root, self.home, path)
@@ -131,10 +143,11 @@ class Agent:
         finally:
             place.close()
 
-    def _child(self, request: dict[str, Any], fds: list[int], folder: int) -> NoReturn:
+    def _child(self, request: dict[str, Any], fds: list[int], folder: int, leads: int) -> NoReturn:
         status = 126
         try:
             os.setsid()
+            os.close(leads)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
