@@ -37,7 +37,7 @@ class First:
     def __init__(self, folder: Path, before: str) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(20)
-        bundle = bundle_fd()
+        bundle = bundle_fd(sys.executable)
         line = start_line(sys.executable, bundle, theirs.fileno())
         line[-1] = before + line[-1]
         with theirs:

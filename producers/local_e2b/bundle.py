@@ -1,46 +1,55 @@
-"""What a sandbox's first process runs: the source of `inside/`, over an inherited descriptor.
+"""What a sandbox's first process runs: the code of `inside/`, over an inherited descriptor.
 
-Nothing of our own installation has to be readable for the sandbox's user or bound into it.
+Nothing of our own installation has to be readable for the sandbox's user or bound into it. It is
+compiled once, by the Python that will run it, which saves each sandbox a fifth of its start.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import subprocess
 from pathlib import Path
 
 INSIDE = Path(__file__).with_name("inside")
 MODULES = ("files", "agent")
 """In the order in which they import one another."""
 
+COMPILER = """\
+import marshal, sys
+codes = {name: compile(open(path).read(), name + ".py", "exec") for name, path in PATHS.items()}
+sys.stdout.buffer.write(marshal.dumps(codes))
+"""
 LOADER = """\
-import os, sys, types
-package = types.ModuleType("inside")
+import marshal, os, sys
+package = type(sys)("inside")
 package.__path__ = []
 sys.modules["inside"] = package
-for name, source in {sources!r}.items():
-    module = types.ModuleType("inside." + name)
+for name, code in marshal.loads(os.pread(BUNDLE, SIZE, 0)).items():
+    module = type(sys)("inside." + name)
     module.__package__ = "inside"
     sys.modules[module.__name__] = module
     setattr(package, name, module)
-    exec(compile(source, name + ".py", "exec"), module.__dict__)
-os.close(bundle)
-package.agent.main(channel)
+    exec(code, module.__dict__)
+os.close(BUNDLE)
+package.agent.main(CHANNEL)
 """
 
 
 @functools.cache
-def bundle_fd() -> int:
-    """A file in memory with the program; open for the life of the server."""
-    sources = {name: (INSIDE / f"{name}.py").read_text() for name in MODULES}
+def bundle_fd(python: str) -> int:
+    """A file in memory with the code, for this Python; open for the life of the server. Raises
+    CalledProcessError where that doesn't run."""
+    paths = {name: str(INSIDE / f"{name}.py") for name in MODULES}
+    line = [python, "-I", "-S", "-c", f"PATHS = {paths!r}\n{COMPILER}"]
+    codes = subprocess.run(line, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True)
     fd = os.memfd_create("rollbook-inside")
-    os.write(fd, LOADER.format(sources=sources).encode())
+    os.write(fd, codes.stdout)
     return fd
 
 
 def start_line(python: str, bundle: int, channel: int) -> list[str]:
     """The command of the first process, which inherits both descriptors."""
     size = os.fstat(bundle).st_size
-    names = f"dict(bundle={bundle}, channel={channel})"
-    program = f"import os; exec(os.pread({bundle}, {size}, 0), {names})"
-    return [python, "-I", "-S", "-c", program]
+    names = f"BUNDLE, SIZE, CHANNEL = {bundle}, {size}, {channel}\n"
+    return [python, "-I", "-S", "-c", names + LOADER]

@@ -44,7 +44,7 @@ class FirstProcess:
         self._pid: int | None = None
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._info, info = os.pipe()
-        bundle = bundle_fd()
+        bundle = bundle_fd(host.python)
         line = start_line(host.python, bundle, theirs.fileno())
         if host.isolated:
             line = [*bwrap_arguments(host, limits.disk_mb, template.read_only, info), *line]

@@ -28,9 +28,12 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
 
 from . import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every sandbox would wait for typing
+    from typing import Any, NoReturn
 
 PACKET = 1 << 20
 TICK_S = 1.0

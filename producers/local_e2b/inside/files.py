@@ -18,7 +18,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every sandbox would wait for typing
+    from typing import Any
 
 LINKS_MAX = 40
 ENTRIES_MAX = 50_000
