@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from deploy.engine.bytecode import compiled
 
 HERE = Path(__file__).parent
 PLAIN = HERE / "requirements.txt"
@@ -48,12 +49,12 @@ def install(gpu: bool | None = None, say: Callable[[str], None] = print) -> list
     `gpu`: whether to install for a GPU; None: whether this machine has one. Takes about three
     minutes and 5.5 GB, most of it for torch. Raises EngineServerError."""
     steps = plan(installed(), has_gpu() if gpu is None else gpu)
-    for step in steps:
-        say(f"installing {step.what}")
-        _pip(step)
     if steps:
-        say("compiling what is installed")
-        _compile()
+        with compiled():
+            for step in steps:
+                say(f"installing {step.what}")
+                _pip(step)
+            say("compiling what is installed")
     return steps
 
 
@@ -112,7 +113,7 @@ def _is_missing(pin: str, versions: Mapping[str, str]) -> bool:
 
 
 def _pip(step: Step) -> None:
-    # pip compiles on one core; `_compile` takes all.
+    # pip would compile, too, on one core and all of it; `compiled` does.
     options = ("--quiet", "--no-compile")
     line = [sys.executable, "-m", "pip", "install", *options, *step.arguments]
     try:
@@ -124,13 +125,6 @@ def _pip(step: Step) -> None:
     if run.returncode != 0:
         said = _tail(run.stdout + run.stderr)
         raise EngineServerError(f"pip could not install {step.what} into {sys.prefix}:\n{said}")
-
-
-def _compile() -> None:
-    """So that the first server needn't, which takes a minute. Packages carry files that no Python
-    compiles; what of them is imported tells so itself."""
-    line = [sys.executable, "-m", "compileall", "-qq", "-j", "0", sysconfig.get_path("purelib")]
-    subprocess.run(line, capture_output=True, check=False)
 
 
 def _tail(text: str) -> str:
