@@ -37,7 +37,7 @@ TRAINER_SETTINGS = {
 tenths of a step here, so a batch is learned from twice."""
 LEASE_S = 20.0
 """A part that was killed is known to be dead after so long, and its attempts are abandoned."""
-PAUSE_S = 2.0
+PAUSE_S = 5.0
 """Of the projector: nobody looks into the book before the end, and two cores are few."""
 EVIDENCE_S = 2.0
 """A group with an error waits so long for what its peers say of the same."""
