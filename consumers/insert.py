@@ -11,6 +11,7 @@ import pyarrow as pa
 from consumers.decode import Decoded, DecodedFacts, Reject, weed_out
 from consumers.dedupe import HighestIds, StrangeId, judge
 from consumers.places import Place
+from consumers.run_marks import note
 from ledger.book import Book
 from ledger.log import TopicPartition
 
@@ -52,6 +53,7 @@ def _insert(
 ) -> Inserted:
     inserted = duplicates = 0
     rejects = list(decoded.rejects)
+    taken: list[DecodedFacts] = []
     try:
         with book.transaction() as connection:
             for facts in decoded.facts:
@@ -59,12 +61,14 @@ def _insert(
                 for new in verdict.new:
                     _insert_arrow(connection, new.wire.name, new.table)
                     inserted += len(new.places)
+                    taken.append(new)
                 _insert_derived(connection, facts.wire.name, verdict.derived)
                 for again in verdict.duplicates:
                     _insert_duplicates(connection, again)
                     duplicates += len(again.places)
                 rejects += verdict.conflicts
             _insert_rejects(connection, rejects)
+            note(connection, taken)
             book.set_positions(positions)
     except BaseException:
         highest.forget()

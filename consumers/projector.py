@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from consumers.decode import Decoded, decode_batches
 from consumers.dedupe import HighestIds
 from consumers.insert import Inserted, insert
+from consumers.keeper import Keeper
 from ledger.book import Book
 from ledger.log import EventLog, LogUnavailable, Positions, Reader, RecordBatch, reached
 
@@ -71,7 +72,12 @@ class Projector:
     def follow(self, stop: threading.Event, pause_s: float = 0.0) -> None:
         """Project for as long as `stop` isn't set; waits for a log that is away. `pause_s`: seconds
         between two chunks, for fewer and larger ones cost less."""
-        self._run(None, stop, None, pause_s)
+        keeper = Keeper(self._book)
+        keeper.start()
+        try:
+            self._run(None, stop, None, pause_s)
+        finally:
+            keeper.stop()
 
     def _run(
         self,

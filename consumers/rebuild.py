@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from consumers.insert import Inserted
+from consumers.keeper import Keeper
 from consumers.projector import Progress, Projector
 from ledger.book import Book, BookError, BookInUse, connect
 from ledger.log import EventLog, Positions
@@ -21,15 +22,19 @@ MEMORY_LIMIT = "768MB"
 
 def project(log: EventLog, path: Path, progress: Progress | None = None) -> Inserted:
     """Bring the book at `path` up to where the log ends now; rebuild it if it was built with
-    other tables, views or schemas.
+    other tables, views or schemas. Of a large one, accounts are kept then (`consumers.keeper`).
 
     Raises BookError, LogError (PositionOutOfRange for a book that the log can't have made)."""
     with contextlib.closing(Book(path, log.identity)) as book:
         if book.current:
             projector = Projector(log, book)
             projector.catch_up(progress=progress)
+            _keep(book)
             return projector.inserted
-    return rebuild(log, path, progress=progress)
+    inserted = rebuild(log, path, progress=progress)
+    with contextlib.closing(Book(path, log.identity)) as book:
+        _keep(book)
+    return inserted
 
 
 @contextlib.contextmanager
@@ -68,6 +73,11 @@ def rebuild(
     _wal(path).unlink(missing_ok=True)
     beside.replace(path)
     return projector.inserted
+
+
+def _keep(book: Book) -> None:
+    with contextlib.closing(Keeper(book)) as keeper:
+        keeper.keep_all()
 
 
 def check_positions(log: EventLog, positions: Positions) -> None:

@@ -47,3 +47,35 @@ CREATE TABLE quarantine (
     size_bytes BIGINT NOT NULL,
     value BLOB NOT NULL  -- the record's first 256 KiB
 );
+
+-- One row per run that any fact is of. Runs that name the same group are kin, and so are those that
+-- are kin of one: they have one id in common, the lowest. Likewise those that asked or sampled the
+-- same engine, beside those that are kin by groups.
+CREATE TABLE run_facts (
+    run_id UUID NOT NULL,
+    facts BIGINT NOT NULL,
+    last_log_time TIMESTAMPTZ NOT NULL,
+    kin_by_groups UUID NOT NULL,
+    kin_by_engines UUID NOT NULL
+);
+
+-- One row per group and run whose facts name it.
+CREATE TABLE run_groups (
+    group_id UUID NOT NULL,
+    run_id UUID NOT NULL
+);
+
+-- One row per engine and run that asked or sampled it.
+CREATE TABLE run_engines (
+    engine VARCHAR NOT NULL,
+    run_id UUID NOT NULL
+);
+
+-- One row per account and run whose rows are kept, in table `kept_` and the account's view: they
+-- were made of so many facts of the run and its kin, by this code.
+CREATE TABLE kept_accounts (
+    account VARCHAR NOT NULL,
+    run_id UUID NOT NULL,
+    facts BIGINT NOT NULL,
+    made_by VARCHAR NOT NULL
+);

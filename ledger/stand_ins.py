@@ -42,7 +42,7 @@ class StandIns:
         names = named(query)
         needed = names.union(*(made_of(name) for name in names)) - self._made
         for name in sorted(needed & self._queries.keys()):
-            self._cursor.execute(f'CREATE TEMP VIEW "{name}" AS {self._queries[name]}')
+            self._cursor.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {self._queries[name]}')
         self._made |= needed
 
     def prepare_all(self) -> None:

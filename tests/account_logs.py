@@ -25,8 +25,10 @@ import duckdb
 
 from ledger.facts import Cut, Fact, PhaseSpan
 from ledger.facts.lists import ExclusionReason, Outcome, Phase, RunKind, StopReason
+from ledger.kept import KEPT, kin
 from ledger.one_run import OneRun, covers
 from ledger.open_log import open_log
+from ledger.some_runs import SomeRuns
 from tests.accounts import in_order
 from tests.assembled import a_member
 from tests.books import append, projected
@@ -249,14 +251,20 @@ class Stories:
         assert (inserted.facts, inserted.quarantined, inserted.duplicates) == (len(facts), 0, 0)
         book = duckdb.connect(str(path), read_only=True)
         book.execute("SET TimeZone = 'UTC'")
-        one_run = OneRun(book)
+        one_run, some_runs = OneRun(book), SomeRuns(book)
 
         def ask(of: Story, view: str, columns: str, rest: str = "") -> list[Any]:
             query = f"SELECT {columns} FROM {view} WHERE run_id = ? {rest}"
             found = [_plain(row) for row in book.execute(query, [of.run_id]).fetchall()]
+            cursors = list[duckdb.DuckDBPyConnection]()
             if covers(view):
                 one_run.show(UUID(of.run_id)).prepare(query)
-                alone = one_run.cursor.execute(query, [of.run_id]).fetchall()
+                cursors.append(one_run.cursor)
+            if view in KEPT:
+                some_runs.show(kin(book, view, UUID(of.run_id)), query)
+                cursors.append(some_runs.cursor)
+            for cursor in cursors:
+                alone = cursor.execute(query, [of.run_id]).fetchall()
                 assert len(alone) == len(found)
                 if columns != "*":  # whole rows may have any of several values
                     assert [_plain(row) for row in alone] == found

@@ -20,6 +20,7 @@ from ledger.accounts.registry import ACCOUNTS, find_account
 from ledger.accounts.reports import Reports, report
 from ledger.book import connect
 from ledger.judgement import load_rules
+from ledger.log import EventLog
 from ledger.one_run import OF_ATTEMPTS, OneRun, covers
 from ledger.open_log import open_log
 from ledger.stand_ins import made_of
@@ -37,18 +38,22 @@ UNTOLD = {"contamination", "downtime", "fabricated_zero", "false_exclusion", "st
 EVALUATION = replace(few_turns(EVALUATIONS[0], 1_000.0), tasks=12)
 
 
+def runs_of_all_kinds(log: EventLog) -> None:
+    """Some of them twice."""
+    lived(log)
+    for seed in (1, 2):
+        for plan in (SMALL, EVALUATION):
+            write(log, SimulatedRun(plan, seed))
+    write(log, SimulatedRun(RUNAWAY_SMALL, 1))
+    judge_log(log, load_rules(1))
+
+
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Runs of all kinds, some of them twice."""
     folder = tmp_path_factory.mktemp("runs")
     url = f"sqlite:///{folder / 'log.db'}"
     with open_log(url) as log:
-        lived(log)
-        for seed in (1, 2):
-            for plan in (SMALL, EVALUATION):
-                write(log, SimulatedRun(plan, seed))
-        write(log, SimulatedRun(RUNAWAY_SMALL, 1))
-        judge_log(log, load_rules(1))
+        runs_of_all_kinds(log)
     projected(url, folder / "book")
     with contextlib.closing(connect(folder / "book", read_only=True)) as connection:
         yield connection

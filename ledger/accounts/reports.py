@@ -6,8 +6,9 @@ Reports(connection).ask(find_account("step-time"), run_id=run)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,9 @@ from ledger.accounts.outcomes import TASKS, Selection, TaskOutcome, read_outcome
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
 from ledger.accounts.rule_sets import check_rule_set, rule_sets_in
+from ledger.kept import KEPT, about, has_table, holding, keeps, kin, owner, standing, table_of
 from ledger.one_run import OneRun, covers
+from ledger.some_runs import SomeRuns
 
 COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
     "pass_at_1": pass_at_1_intervals,
@@ -66,33 +69,31 @@ def extended(
 
 
 class Reports:
-    """Asks a book for accounts. What makes those of one run quick is kept between them."""
+    """Asks a book for accounts. What makes those of some runs quick is kept between them."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._one_run: OneRun | None = None
+        self._some_runs: SomeRuns | None = None
 
     def ask(
         self, account: Account, *, run_id: UUID | None = None, rule_set: int | None = None
     ) -> Report:
         """One account. A filter is ignored by an account that doesn't have its column. Raises
         BookError for a rule set that there isn't."""
-        connection = self._connection
         if rule_set is not None:
-            check_rule_set(rule_set, rule_sets_in(connection))
-        if run_id is not None and covers(account.view):
-            if self._one_run is None:
-                self._one_run = OneRun(connection)
-            shown = self._one_run.show(run_id)
-            shown.prepare(account.view)
+            check_rule_set(rule_set, rule_sets_in(self._connection))
+        with self._looking(account.view, run_id) as look:
+            columns, rows = _rows(look, account, {"run_id": run_id, "rule_set": rule_set})
             if account.view in COMPUTED:
-                shown.prepare(TASKS)
-            connection = self._one_run.cursor
-        columns, rows = _rows(connection, account, {"run_id": run_id, "rule_set": rule_set})
-        if account.view in COMPUTED and rows:
-            named = [dict(zip(columns, row, strict=True)) for row in rows]
-            whole = extended(connection, account.view, named)
-            columns, rows = tuple(whole[0]), [tuple(row.values()) for row in whole]
+                columns, rows = _completed(look, account.view, columns, rows)
+            position = _pairs(
+                look.connection,
+                "SELECT topic || '/' || log_partition, next_offset FROM positions ORDER BY ALL",
+            )
+            problems = _pairs(
+                look.connection, "SELECT problem, records FROM book_problems ORDER BY ALL"
+            )
         place = columns.index("rule_set") if "rule_set" in columns else None
         found: set[int | None] = set() if place is None else {row[place] for row in rows}
         return Report(
@@ -100,16 +101,72 @@ class Reports:
             definition=definition_of(account.view),
             run_id=run_id,
             rule_sets=tuple(sorted(found, key=lambda each: (each is None, each or 0))),
-            position=_pairs(
-                self._connection,
-                "SELECT topic || '/' || log_partition, next_offset FROM positions ORDER BY ALL",
-            ),
-            problems=_pairs(
-                self._connection, "SELECT problem, records FROM book_problems ORDER BY ALL"
-            ),
+            position=position,
+            problems=problems,
             columns=columns,
             rows=tuple(rows),
         )
+
+    @contextlib.contextmanager
+    def _looking(self, view: str, run_id: UUID | None) -> Generator[_Look]:
+        if view in KEPT and keeps(self._connection):
+            with self._some_runs_now() as some_runs:
+                yield _look_at(self._connection, some_runs, view, run_id)
+        elif run_id is not None and covers(view):
+            if self._one_run is None:
+                self._one_run = OneRun(self._connection)
+            shown = self._one_run.show(run_id)
+            shown.prepare(" ".join([view, *([TASKS] if view in COMPUTED else [])]))
+            yield _Look(self._one_run.cursor, view)
+        else:
+            yield _Look(self._connection, view)
+
+    @contextlib.contextmanager
+    def _some_runs_now(self) -> Generator[SomeRuns]:
+        """In one transaction: what is kept and what isn't are of one position."""
+        some_runs = self._some_runs or SomeRuns(self._connection)
+        self._some_runs = None
+        try:
+            some_runs.cursor.execute("BEGIN")
+            yield some_runs
+            some_runs.cursor.execute("COMMIT")
+        except BaseException:
+            some_runs.close()
+            raise
+        self._some_runs = some_runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Where the rows of a view are read."""
+
+    connection: duckdb.DuckDBPyConnection
+    source: str
+    """What to select from."""
+    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Those that `source` names."""
+    kept: Set[UUID] = frozenset()
+    """Runs of which it has what is computed, too."""
+
+
+def _look_at(
+    connection: duckdb.DuckDBPyConnection, some_runs: SomeRuns, view: str, run_id: UUID | None
+) -> _Look:
+    """What is kept of an account, and the rows of its view for the runs of which nothing is."""
+    cursor = some_runs.cursor
+    known = standing(cursor, view)
+    if run_id is None and not known.kept:
+        return _Look(connection, view)
+    shown = known.others
+    if run_id is not None:
+        shown = frozenset[UUID]() if run_id in known.kept else kin(cursor, view, run_id)
+    some_runs.show(shown, view, *([TASKS] if view in COMPUTED else []))
+    if not has_table(cursor, view):
+        return _Look(cursor, view)
+    # (Nothing is shown of a run that is kept, and a row of no run is of those that are shown.)
+    kept = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
+    source = f"({kept} UNION ALL BY NAME SELECT * FROM {view})" if shown else f"({kept})"
+    return _Look(cursor, source, about(view), known.kept)
 
 
 def report(
@@ -124,21 +181,34 @@ def report(
 
 
 def _rows(
-    connection: duckdb.DuckDBPyConnection, account: Account, filters: Mapping[str, Any]
+    look: _Look, account: Account, filters: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     has = {
         str(name)
-        for (name,) in connection.execute(
+        for (name,) in look.connection.execute(
             "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
         ).fetchall()
     }
     asked = {name: value for name, value in filters.items() if value is not None and name in has}
     where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
-    result = connection.execute(
-        f"SELECT * FROM {account.view} WHERE {where} ORDER BY {account.order}", asked
+    result = look.connection.execute(
+        f"SELECT * FROM {look.source} WHERE {where} ORDER BY {account.order}",
+        {**look.parameters, **asked},
     )
     columns = tuple(str(column[0]) for column in result.description or ())
     return columns, result.fetchall()
+
+
+def _completed(
+    look: _Look, view: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """With the columns that are computed, where they aren't kept."""
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    bare = [place for place, row in enumerate(named) if row["run_id"] not in look.kept]
+    completed = extended(look.connection, view, [named[place] for place in bare])
+    for place, row in zip(bare, completed, strict=True):
+        named[place] = row
+    return (tuple(named[0]) if named else columns), [tuple(row.values()) for row in named]
 
 
 def _pairs(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:
