@@ -45,6 +45,8 @@ from tests.test_waste import (
     two_runs_on_one_engine,
 )
 
+LATE = {"turn_completed", "sandbox_failed", "step_completed", "weights_applied", "checkpoint_saved"}
+"""Kinds of facts that are tried in every round of tests."""
 OF_ENGINES = [view for view in KEPT if kin_of(view) == "kin_by_engines"]
 
 
@@ -134,7 +136,9 @@ def test_some_runs_that_are_kept_and_others_that_are_not_are_the_whole_book(
         assert_as_plain(book, view, [None, runs[0]])
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize(
+    "name", [name if name in LATE else pytest.param(name, marks=pytest.mark.long) for name in FACTS]
+)
 def test_a_late_fact_of_any_kind_changes_an_account_as_it_changes_the_view(
     before: dict[str, list[str]], copy: Path, name: str
 ) -> None:
