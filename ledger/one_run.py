@@ -5,7 +5,7 @@ other facts stay whole, since runs share them: an engine's samples belong to its
 an evaluation's policy version to the run that trained it.
 
 Invariant: an account that `covers` names has the same rows for a run as the view over the whole
-book has (`tests/test_one_run.py`).
+book has, unless other runs are its kin in it (`ledger.kept.kin`; `tests/test_one_run.py`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,9 +28,10 @@ from ledger.stand_ins import made_of
 from producers.simulator.published import EVALUATIONS
 from producers.simulator.run import SimulatedRun
 from producers.simulator.write import write
-from tests.books import projected
+from tests.books import append, numbered, projected
 from tests.lived_runs import lived
 from tests.test_simulator import RUNAWAY_SMALL, SMALL, few_turns
+from tests.test_waste import FIRST, two_runs_on_one_engine
 
 VIEWS = [account.view for account in ACCOUNTS]
 COVERED = [view for view in VIEWS if covers(view)]
@@ -142,9 +144,28 @@ def test_readings_of_runs_go_on_side_by_side_and_after_one_that_failed(
     assert len(set(expected)) > 1
     for _ in range(2):
         with contextlib.ExitStack() as stack:
-            open_ones = [stack.enter_context(readings.open_run(run)) for run in runs]
+            open_ones = [
+                stack.enter_context(readings.open_run(run, "trajectories")) for run in runs
+            ]
             assert [reading.rows(count) for reading in open_ones] == [[{"n": n}] for n in expected]
-        with pytest.raises(duckdb.Error), readings.open_run(runs[0]) as reading:
+        with pytest.raises(duckdb.Error), readings.open_run(runs[0], "trajectories") as reading:
             reading.rows("SELECT nothing FROM trajectories")
     with readings.open() as whole:
         assert whole.rows(count)[0]["n"] > sum(expected)
+
+
+def test_a_reading_of_a_run_that_shares_its_engine_has_what_the_others_did_there(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    with open_log(url) as log:
+        append(log, numbered(two_runs_on_one_engine()))
+    projected(url, tmp_path / "book")
+    with contextlib.closing(connect(tmp_path / "book", read_only=True)) as book:
+        readings = Readings(book, 60.0)
+        for view in ("waste", "turns"):
+            query = f"SELECT * FROM {view} WHERE run_id = '{FIRST}'"
+            with readings.open() as whole, readings.open_run(UUID(FIRST), view) as reading:
+                assert reading.rows(query) == whole.rows(query) != []
+                runs = reading.rows("SELECT DISTINCT run_id FROM turns")
+                assert len(runs) == (2 if view == "waste" else 1)

@@ -79,8 +79,9 @@ class Desk:
             told = page(reading, wanted, row)
             return told if finish is None else finish(reading, told)
 
-        run_id = filters.get("run_id") if covers(view) else None
-        return await self.give(request, (wanted.key, row), look, text, place, run_id)
+        run_id = filters.get("run_id")
+        of_run = (run_id, view) if run_id is not None and covers(view) else None
+        return await self.give(request, (wanted.key, row), look, text, place, of_run)
 
     async def give(
         self,
@@ -89,10 +90,10 @@ class Desk:
         look: Look,
         as_of: str | None = None,
         place: str = "query as_of",
-        run_id: UUID | None = None,
+        of_run: tuple[UUID, str] | None = None,
     ) -> Response:
-        """The answer to `look`, which `key` tells from every other, as JSON. `run_id`: it looks at
-        views that are covered (`ledger.one_run`), and only at this run's rows."""
+        """The answer to `look`, which `key` tells from every other, as JSON. `of_run`: it looks at
+        this run's rows alone, of a view that is covered (`ledger.one_run`)."""
         fresh = "no-cache" in request.headers.get("cache-control", "")
         at = None
         if as_of is not None:
@@ -102,8 +103,8 @@ class Desk:
         def compute() -> tuple[bytes, Positions]:
             readings = self.owner.readings
             large = sum(self.owner.standing.positions.values()) >= WORTH_IT_FROM
-            of_run = readings.open_run(run_id) if run_id and large and at is None else None
-            with of_run or readings.open(at) as reading:
+            alone = readings.open_run(*of_run) if of_run and large and at is None else None
+            with alone or readings.open(at) as reading:
                 return to_json(look(reading)), reading.positions
 
         now = self.owner.standing.positions if at is None else at

@@ -17,6 +17,7 @@ import duckdb
 from api.server.as_of import as_of
 from api.server.problems import Problem
 from ledger.book import positions_in
+from ledger.kept import kin
 from ledger.log import Positions
 from ledger.one_run import OneRun
 from ledger.stand_ins import StandIns
@@ -94,20 +95,26 @@ class Readings:
             cursor.close()
 
     @contextlib.contextmanager
-    def open_run(self, run_id: UUID) -> Generator[Reading]:
-        """A reading that shows the attempts of one run (`ledger.one_run`). Raises Problem."""
+    def open_run(self, run_id: UUID, view: str) -> Generator[Reading]:
+        """A reading for a run's rows of a view: it shows the attempts of that run alone
+        (`ledger.one_run`), unless others' facts may be in these rows. Raises Problem."""
         with self._making:
             shown = self._of_one_run.pop() if self._of_one_run else OneRun(self._connection)
         try:
             with self._within_limit(shown.cursor):
                 shown.cursor.execute("BEGIN")
-                yield Reading(shown.cursor, shown.show(run_id))
+                alone = kin(shown.cursor, view, run_id) == {run_id}
+                if alone:
+                    yield Reading(shown.cursor, shown.show(run_id))
                 shown.cursor.execute("COMMIT")
         except BaseException:
             shown.close()
             raise
         with self._making:
             self._of_one_run.append(shown)
+        if not alone:  # who is kin once is so for good
+            with self.open() as reading:
+                yield reading
 
     @contextlib.contextmanager
     def _within_limit(self, cursor: duckdb.DuckDBPyConnection) -> Generator[None]:
