@@ -117,7 +117,10 @@ def test_kept_rows_are_the_views_rows(all_kinds: Path, view: str) -> None:
         assert_as_plain(book, view, rule_sets=(1, 2))
 
 
-@pytest.mark.parametrize("view", KEPT)
+@pytest.mark.parametrize(
+    "view",
+    [view if view in OF_ENGINES else pytest.param(view, marks=pytest.mark.long) for view in KEPT],
+)
 def test_some_runs_that_are_kept_and_others_that_are_not_are_the_whole_book(
     all_kinds: Path, tmp_path: Path, view: str
 ) -> None:

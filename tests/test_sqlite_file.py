@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ledger.log import LogError, LogUnavailable
-from ledger.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of
+from ledger.sqlite.schema import NETWORK_FILE_SYSTEMS, check_place, file_system_of
 from ledger.sqlite_log import SqliteLog
 from tests.sqlite_logs import EVENTS, FORK, SPAWN, assert_sound, read_all, records
 
@@ -277,6 +277,26 @@ def test_a_log_and_a_reader_go_on_on_both_sides_of_a_fork(tmp_path: Path) -> Non
     process.join()
     with SqliteLog(path) as log:
         assert read_all(log) == list(enumerate(expected))
+
+
+def test_a_fork_waits_for_a_log_that_another_thread_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SqliteLog(tmp_path / "log.db").close()
+    began, looked = threading.Event(), threading.Event()
+
+    def look_long(path: str) -> None:
+        began.set()
+        time.sleep(0.5)
+        check_place(path)
+        looked.set()
+
+    monkeypatch.setattr("ledger.sqlite.file.check_place", look_long)
+    thread = threading.Thread(target=lambda: SqliteLog(tmp_path / "log.db").close())
+    thread.start()
+    assert began.wait(30)
+    assert in_fork(lambda: sys.exit(0 if looked.is_set() else 1)) == 0
+    thread.join()
 
 
 def test_a_fork_waits_for_the_append_of_another_thread(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ class LogFile:
     def make(self, timeout_s: float) -> None:
         """Make the log if the file is new or empty, else check that it is a log of ours."""
         try:
-            check_place(self.path)
+            # It opens the file, too: a process that forks meanwhile would leave its child SQLite's
+            # own locks, which nobody there lets go of.
+            with self._lock:
+                check_place(self.path)
         except OSError as error:
             raise explained(self.path, error) from error
         self._retry(
