@@ -28,8 +28,9 @@ demo: $(VENV)/.ready
 	$(BIN)/rollbook demo $(if $(LOG),--log $(LOG)) $(ARGS)
 
 # All tests but the exhaustive rounds. Two at a time: most of them wait for a process most of the time.
+# In the order of their names: else files of one test come last, and the longest tests are such.
 test: setup lint
-	$(PYTEST) -v -n 2 --dist loadfile -m "not long"
+	$(PYTEST) -v -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
 
 # What needs no broker, no engine and no Megatron, kills nothing and is quick: under 2 minutes.
 test-fast: setup

@@ -45,7 +45,7 @@ from tests.test_waste import (
     two_runs_on_one_engine,
 )
 
-LATE = {"turn_completed", "sandbox_failed", "step_completed", "weights_applied", "checkpoint_saved"}
+LATE = {"turn_completed", "step_completed", "checkpoint_saved"}
 """Kinds of facts that are tried in every round of tests."""
 OF_ENGINES = [view for view in KEPT if kin_of(view) == "kin_by_engines"]
 
@@ -227,6 +227,7 @@ def test_a_run_that_begins_to_use_an_engine_becomes_kin_of_those_that_did(copy: 
             keep(owner)
 
 
+@pytest.mark.long
 def test_two_runs_that_name_one_group_are_kin_in_every_account(copy: Path) -> None:
     group = TellRun(TRAIN, seed=1).group_id(0)
     decided = a_fact("group_decided", seed=78, run_id=SECOND, group_id=group, occurred_at=at(7))

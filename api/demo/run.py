@@ -35,6 +35,7 @@ from api.settings import without_settings
 from consumers.rebuild import project
 from deploy.supervisor import ChildFailed, Supervisor
 from ledger.open_log import open_log
+from ledger.recording.spool import drain_orphans, folder_of
 
 LOOK_S = 0.05
 WORKERS = (EVALUATION, ROLLOUT, TRAINER, JUDGE, ASSEMBLER, PROJECTOR)
@@ -44,6 +45,8 @@ WORKERS_S, SERVICES_S = 4.5, 1.5
 """Most seconds of each when somebody waits for the end."""
 EVALUATIONS_MAX = 5
 """So many tries at an evaluation, each a run of its own."""
+SPOOL_S = 30.0
+"""For one append of what was left in a spool."""
 LAST_ATTEMPTS_S = 60.0
 """Attempts in flight at the last step get so long to end."""
 
@@ -79,6 +82,9 @@ class DemoRun:
             with self._phase("accounts"):
                 children.stop([WORKERS, SERVICES], 30.0)
                 with open_log(self._parts.log_url) as log:
+                    # What a part that was stopped could not bring to the log in time.
+                    spool = folder_of(demo.path("spool"), self._parts.log_url)
+                    drain_orphans(log, spool, SPOOL_S)
                     project(log, demo.book)
         finally:
             children.stop([WORKERS], WORKERS_S)
