@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from pathlib import Path
@@ -12,11 +13,14 @@ from api.assemble_commands import assembler_settings
 from api.demo.accounts import command_here
 from api.demo.children import Parts
 from api.demo.plan import Demo, DemoError, Evaluation, Plan, held, new_demo, usual_folder
+from api.demo.run import complete_book
 from api.demo.services import newest_version
 from api.settings import load, without_settings
 from api.train_commands import training_settings
 from consumers.assembling.settings import Mode
+from ledger.book import connect
 from tests.builders import an_id
+from tests.recorded import run_script
 
 
 def a_demo(folder: Path, **plan: object) -> Demo:
@@ -142,3 +146,15 @@ def test_rollouts_of_each_life_meet_the_tasks_in_another_order(tmp_path: Path) -
     orders = [line[line.index("--shuffle") + 1] for line in (child.command(), child.command())]
     assert orders == ["3000", "3001"]
     assert child.needs == ("engine", "sandboxes")
+
+
+def test_what_a_part_left_in_its_spool_is_in_the_book_at_the_end(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'later' / 'log.db'}"
+    left = "recorder = a_recorder()\nrecorder.turn_completed(**IDS, turn_no=7)\nrecorder.close(1.0)"
+    run_script(left, url, tmp_path / "spool")
+    assert len(list((tmp_path / "spool").rglob("*.spool"))) == 1
+    (tmp_path / "later").mkdir()
+    complete_book(url, tmp_path / "spool", tmp_path / "book")
+    with contextlib.closing(connect(tmp_path / "book", read_only=True)) as book:
+        assert book.execute("SELECT turn_no FROM turn_completed").fetchall() == [(7,)]
+    assert list((tmp_path / "spool").rglob("*.spool")) == []

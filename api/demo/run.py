@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from uuid import uuid4
 
 from api.demo.children import (
@@ -81,11 +82,7 @@ class DemoRun:
                 self._evaluate("after")
             with self._phase("accounts"):
                 children.stop([WORKERS, SERVICES], 30.0)
-                with open_log(self._parts.log_url) as log:
-                    # What a part that was stopped could not bring to the log in time.
-                    spool = folder_of(demo.path("spool"), self._parts.log_url)
-                    drain_orphans(log, spool, SPOOL_S)
-                    project(log, demo.book)
+                complete_book(self._parts.log_url, demo.path("spool"), demo.book)
         finally:
             children.stop([WORKERS], WORKERS_S)
             children.stop([[*SERVICES, BROKER]], SERVICES_S)
@@ -191,3 +188,11 @@ class DemoRun:
             seconds = self._demo.seconds
             seconds[name] = seconds.get(name, 0.0) + time.monotonic() - began
             self._demo.save()
+
+
+def complete_book(log_url: str, spools: Path, book: Path) -> None:
+    """Bring what is in a log into its book, and before it what parts that ended left in their
+    spools. Raises LogError, BookError."""
+    with open_log(log_url) as log:
+        drain_orphans(log, folder_of(spools, log_url), SPOOL_S)
+        project(log, book)

@@ -17,7 +17,8 @@ MODULES = ("files", "agent")
 
 COMPILER = """\
 import marshal, sys
-codes = {name: compile(open(path).read(), name + ".py", "exec") for name, path in PATHS.items()}
+read = lambda path: open(path, "rb").read()
+codes = {name: compile(read(path), name + ".py", "exec") for name, path in PATHS.items()}
 sys.stdout.buffer.write(marshal.dumps(codes))
 """
 LOADER = """\
