@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
+from ledger.book import Book
 from ledger.facts.lists import RunKind, StopReason
 from tests.account_logs import Ask, Stories, Story, at
 
@@ -117,6 +121,40 @@ def test_hours_with_rollouts_in_flight_are_a_union(ask: Ask) -> None:
         (1, 200.0, 50.0),
         (2, 100.0, 100.0),
     ]
+
+
+# In a log of whole seconds many attempts start at one moment; of so many rows DuckDB's threads hand
+# such on in any order. Ten waves, a hundred seconds apart; the longest of each takes fifty.
+WAVES = """
+SELECT
+    0 AS log_partition, i AS log_offset, now() AS log_time,
+    event_id AS incarnation, event_id AS run_id, event_id AS group_id,
+    event_id, trajectory_id, 'waves' AS producer, i AS producer_seq, 'measured' AS time_quality,
+    i AS slot,
+    make_timestamptz(1700000000000000 + (i % 10 * 100 + {seconds}) * 1000000) AS occurred_at
+FROM (
+    SELECT
+        i,
+        '00000000-0000-0000-0000-000000000001'::UUID AS event_id,
+        ('00000000-0000-0000-0000-' || lpad(i::TEXT, 12, '0'))::UUID AS trajectory_id
+    FROM range(30000) AS numbers (i)
+)
+"""
+
+
+def test_attempts_that_start_at_one_moment_are_in_flight_once(tmp_path: Path) -> None:
+    with contextlib.closing(Book(tmp_path / "book", "a log")) as book:
+        started, finished = WAVES.format(seconds="0"), WAVES.format(seconds="1 + i // 10 * 7 % 50")
+        book.connection.execute(
+            f"INSERT INTO trajectory_started BY NAME SELECT *, 'a task' AS task_id FROM ({started})"
+        )
+        book.connection.execute(
+            "INSERT INTO trajectory_finished BY NAME"
+            f" SELECT *, 'submitted' AS stop_reason, true AS reward_due FROM ({finished})"
+        )
+        query = "SELECT attempted, wall_s, rollout_s FROM throughput"
+        told = {book.connection.execute(query).fetchone() for _ in range(20)}
+    assert told == {(30_000, 950.0, 500.0)}
 
 
 @STORIES.told

@@ -106,6 +106,13 @@ flights AS (
         SELECT run_id, max(observed_until) AS seen_until FROM resource_spans GROUP BY run_id
     ) USING (run_id)
 ),
+-- One row per moment: two windows may see rows that start at one moment in two orders.
+departed AS (
+    SELECT run_id, started_at, max(finished_at) AS finished_at
+    FROM flights
+    WHERE started_at IS NOT NULL AND finished_at IS NOT NULL
+    GROUP BY run_id, started_at
+),
 reached AS (
     SELECT
         run_id,
@@ -115,8 +122,7 @@ reached AS (
             PARTITION BY run_id ORDER BY started_at
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS covered_until
-    FROM flights
-    WHERE started_at IS NOT NULL AND finished_at IS NOT NULL
+    FROM departed
 ),
 numbered AS (
     SELECT
