@@ -24,6 +24,10 @@ from ledger.book import BookError, connect
 
 ERRORS = (UnknownAccount,)
 
+FOR_PEOPLE = (Format.TABLE, Format.MARKDOWN)
+
+SHOWN = 1000
+"""Rows of a table, where nobody said how many: a large book has accounts of millions."""
 WIDE = 12
 """More columns than these don't fit a line of a terminal."""
 
@@ -49,6 +53,12 @@ def report(
         str | None,
         typer.Option("--columns", help="Which, by comma; all: every one. Tables show a choice."),
     ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=1, help=f"So many rows. Without it {SHOWN:,} of a table, else all."
+        ),
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Print one account of the book."""
@@ -59,13 +69,14 @@ def report(
     asked = find_account(account)
     with contextlib.closing(connect(the_book(book, config), read_only=True)) as connection:
         run_id = None if run is None else find_run(connection, run).run_id
-        found = report_of(connection, asked, run_id=run_id, rule_set=rule_set)
+        most = limit or (SHOWN if output in FOR_PEOPLE else None)
+        found = report_of(connection, asked, run_id=run_id, rule_set=rule_set, limit=most)
     print_report(found, output, columns)
 
 
 def print_report(found: Report, output: Format, columns: str | None = None) -> None:
     """Raises BookError for a column that the account doesn't have."""
-    people = output in (Format.TABLE, Format.MARKDOWN)
+    people = output in FOR_PEOPLE
     shown = _chosen(found, columns, people)
     places = [found.columns.index(name) for name in shown]
     rows = [[row[place] for place in places] for row in found.rows]
@@ -109,6 +120,7 @@ def _about(found: Report) -> dict[str, Any]:
         "rule_sets": list(found.rule_sets),
         "position": found.position,
         "problems": found.problems,
+        "total": found.total,
     }
 
 
@@ -120,6 +132,8 @@ def _print_head(found: Report, output: Format) -> None:
     told["book up to"] = " ".join(f"{at}:{n}" for at, n in found.position.items()) or "nothing"
     if found.problems:
         told["problems"] = ", ".join(f"{name}: {n}" for name, n in found.problems.items())
+    if found.total > len(found.rows):
+        told["rows"] = f"the first {len(found.rows):,} of {found.total:,} (--limit)"
     if output is Format.MARKDOWN:
         print(f"## {found.account.name}\n\n{found.definition}\n")
         for name, text in told.items():

@@ -48,20 +48,20 @@ CREATE TABLE quarantine (
     value BLOB NOT NULL  -- the record's first 256 KiB
 );
 
--- One row per run that any fact is of. Runs that name the same group are kin, and so are those that
--- are kin of one: they have one id in common, the lowest. Likewise those that asked or sampled the
--- same engine, beside those that are kin by groups.
+-- One row per run that any fact is of. Runs that name the same group or batch are kin, and so are
+-- those that are kin of one: they have one id in common, the lowest. Likewise those that asked or
+-- sampled the same engine, beside those that are kin by names.
 CREATE TABLE run_facts (
     run_id UUID NOT NULL,
     facts BIGINT NOT NULL,
     last_log_time TIMESTAMPTZ NOT NULL,
-    kin_by_groups UUID NOT NULL,
+    kin_by_names UUID NOT NULL,
     kin_by_engines UUID NOT NULL
 );
 
--- One row per group and run whose facts name it.
-CREATE TABLE run_groups (
-    group_id UUID NOT NULL,
+-- One row per group or batch, and run whose facts name it.
+CREATE TABLE run_names (
+    name UUID NOT NULL,
     run_id UUID NOT NULL
 );
 
@@ -69,6 +69,20 @@ CREATE TABLE run_groups (
 CREATE TABLE run_engines (
     engine VARCHAR NOT NULL,
     run_id UUID NOT NULL
+);
+
+-- One row per incarnation of a producer: what numbers the book has of its facts, as
+-- producer_numbers.sql counts them.
+CREATE TABLE producer_numbers (
+    incarnation UUID NOT NULL,
+    producer VARCHAR NOT NULL,
+    first_run UUID NOT NULL,
+    last_run UUID NOT NULL,
+    last_log_time TIMESTAMPTZ NOT NULL,
+    last_seq BIGINT NOT NULL,
+    numbers BIGINT NOT NULL,
+    total HUGEINT NOT NULL,
+    squares HUGEINT NOT NULL
 );
 
 -- One row per account and run whose rows are kept, in table `kept_` and the account's view: they

@@ -7,11 +7,11 @@ were made of, since facts are never taken out of a book; the count is raised in 
 transaction that brings a fact (`consumers/run_marks.py`). So nobody has to remember to throw
 anything away, and what is kept of a copy of the book is right for that copy.
 
-Facts of another run may be in a run's rows where both name the same group (a foreign writer's
-mistake), and, in accounts that engines' samples are in, the same engine. Such runs are kin: theirs
-are kept together, and hold for as long as the book has as many facts of all of them. (Who becomes
-kin brings facts.) Not kept are `dispositions` and `slot_balance`, which take other runs' batches,
-`dataset_use`, which takes other runs' traces, and what is of the whole book.
+Facts of another run may be in a run's rows where both name the same group or batch (a foreign
+writer's mistake), and, in accounts that engines' samples are in, the same engine. Such runs are
+kin: theirs are kept together, and hold for as long as the book has as many facts of all of them.
+(Who becomes kin brings facts.) Not kept are `dataset_use`, which takes other runs' traces, and what
+is of the whole book.
 
 Invariant: kept rows and the view's rows of the runs that aren't kept are the view's rows
 (`tests/test_kept.py`).
@@ -32,7 +32,7 @@ from ledger.accounts.registry import ACCOUNTS
 from ledger.one_run import covers
 from ledger.stand_ins import made_of
 
-_ACROSS_RUNS = frozenset(["conservation", "dispositions", "slot_balance"])
+_ACROSS_RUNS = frozenset(["conservation"])
 _COMPUTING = ("intervals.py", "outcomes.py", "quality.py")
 """What else than SQL makes kept rows, in `ledger/accounts`. (The SQL is in the book's own hash.)"""
 KEPT = tuple(
@@ -62,7 +62,7 @@ def made_by() -> str:
 
 def kin_of(view: str) -> str:
     """The column of `run_facts` by which runs are kin in an account."""
-    return "kin_by_engines" if "engine_sampled" in made_of(view) else "kin_by_groups"
+    return "kin_by_engines" if "engine_sampled" in made_of(view) else "kin_by_names"
 
 
 def stamped(view: str) -> str:

@@ -57,8 +57,11 @@ class Accounts:
             " WHERE database_name = 'whole' GROUP BY table_name"
         ).fetchall()
         for table, columns in tables:
-            if table not in VIEWS:
+            if table not in (*VIEWS, "producer_numbers"):
                 self.connection.execute(_filtered(table, columns))
+        self.connection.execute(sql_file("views/facts.sql"))
+        counted = sql_file("producer_numbers.sql")
+        self.connection.execute(f"CREATE VIEW producer_numbers AS {counted}")
         for view in VIEWS:
             self.connection.execute(sql_file(f"views/{view}.sql"))
         # To plan them takes most of the time that they take on a small book. Planned once, they

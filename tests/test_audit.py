@@ -129,6 +129,7 @@ def test_a_producer_that_fell_silent_is_a_remark_with_its_last_pulse(
     assert "from 2026-01-02 03:04:05.000006+00 to 2026-01-02 03:04:15.000006+00" in found.detail
 
 
+ONE = an_id("producer")
 NUMBER = st.integers(0, 9) | st.sampled_from([2**40 - 1, 2**40, 2**63 - 1])
 NUMBERS = st.lists(NUMBER, unique=True, max_size=12) | st.lists(NUMBER, max_size=6)
 STRETCHES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2)
@@ -144,20 +145,22 @@ def test_holes_are_the_numbers_below_the_last_one_that_nobody_has(
     with contextlib.closing(duckdb.connect()) as book:
         for table in ("facts", "duplicates", "quarantine"):
             book.execute(
-                f"CREATE TABLE {table} (incarnation INT, producer VARCHAR, run_id INT,"
-                " producer_seq BIGINT)"
+                f"CREATE TABLE {table} (incarnation UUID, producer VARCHAR, run_id UUID,"
+                " log_time TIMESTAMPTZ, producer_seq BIGINT)"
             )
         for table in ("producer_alive", "producer_closed"):
-            book.execute(f"CREATE TABLE {table} (incarnation INT, last_seq BIGINT)")
+            book.execute(f"CREATE TABLE {table} (incarnation UUID, last_seq BIGINT)")
         book.execute(
-            "CREATE TABLE facts_erased (erased_incarnation INT, first_seq BIGINT, last_seq BIGINT)"
+            "CREATE TABLE facts_erased (erased_incarnation UUID, first_seq BIGINT, last_seq BIGINT)"
         )
         for number in recorded:
-            book.execute("INSERT INTO facts VALUES (1, 'p', 1, ?)", [number])
+            book.execute("INSERT INTO facts VALUES ($1, 'p', $1, now(), $2)", [ONE, number])
         for number in spoken:
-            book.execute("INSERT INTO producer_alive VALUES (1, ?)", [number])
+            book.execute("INSERT INTO producer_alive VALUES (?, ?)", [ONE, number])
         for first, last in erased:
-            book.execute("INSERT INTO facts_erased VALUES (1, ?, ?)", [first, last])
+            book.execute("INSERT INTO facts_erased VALUES (?, ?, ?)", [ONE, first, last])
+        counted = sql_file("producer_numbers.sql")
+        book.execute(f"CREATE VIEW producer_numbers AS {counted}")
         book.execute(sql_file("views/sequence_holes.sql"))
         found = book.execute("SELECT missing_from, missing_to FROM sequence_holes").fetchall()
     have = sorted({*recorded, *(n for first, last in erased for n in range(first, last + 1))})

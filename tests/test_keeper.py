@@ -66,7 +66,7 @@ def test_nothing_of_an_erased_run_is_in_a_book_that_keeps(few: Path, tmp_path: P
             assert assert_as_plain(owner.connection, view)
         assert of_run(owner.connection, TRAIN) == {}
     with contextlib.closing(connect(few, read_only=True)) as before:
-        assert of_run(before, TRAIN).keys() >= {"run_facts", "run_groups", "kept_waste"}
+        assert of_run(before, TRAIN).keys() >= {"run_facts", "run_names", "kept_waste"}
 
 
 def of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, int]:
@@ -124,7 +124,7 @@ def test_what_another_version_computed_does_not_hold(copy: Path) -> None:
 
 def test_a_book_of_an_older_version_is_asked_as_it_is(copy: Path) -> None:
     with book_at(copy) as owner:
-        for table in ("kept_accounts", "run_facts", "run_groups", "run_engines"):
+        for table in ("kept_accounts", "run_facts", "run_names", "run_engines"):
             owner.connection.execute(f"DROP TABLE {table}")
         for view in ("waste", "throughput"):
             assert assert_as_plain(owner.connection, view, [None, UUID(TRAIN)])

@@ -17,13 +17,14 @@ from consumers.judge import judge_log
 from ledger.accounts.registry import ACCOUNTS, find_account
 from ledger.accounts.reports import Reports
 from ledger.book import connect
+from ledger.book_sql import sql_file
 from ledger.facts import FACTS
 from ledger.judgement import load_rules
 from ledger.kept import KEPT, kin_of, standing
 from ledger.open_log import open_log
 from ledger.stand_ins import made_of
 from tests.books import append, numbered, projected
-from tests.builders import a_fact
+from tests.builders import a_fact, an_id
 from tests.decided_runs import Slot, TellRun, at
 from tests.kept_books import (
     EVALUATION,
@@ -94,9 +95,7 @@ def test_an_account_is_kept_unless_other_runs_facts_may_be_in_it() -> None:
         "book_problems",
         "conservation",
         "dataset_use",
-        "dispositions",
         "producers",
-        "slot_balance",
     }
     assert set(OF_ENGINES) == {
         "capacity",
@@ -196,6 +195,22 @@ def late(name: str) -> Any:
     }
     names = {field.name for field in dataclasses.fields(FACTS[name])}
     return a_fact(name, seed=77, **{key: value for key, value in told.items() if key in names})
+
+
+def test_the_noted_numbers_of_producers_are_those_of_their_facts(all_kinds: Path) -> None:
+    copy = Path(shutil.copy(all_kinds, all_kinds.with_name("more")))
+    others = [
+        a_fact("trajectory_started", seed=seed, incarnation=an_id("new")) for seed in (80, 81)
+    ]
+    known = a_fact("trajectory_started", seed=82, run_id=TRAIN)
+    with book_at(copy) as owner:
+        for facts in ([known], others):
+            add(owner, [dataclasses.replace(each, producer_seq=2**41 + 7) for each in facts])
+        book = owner.connection
+        noted = book.execute("FROM producer_numbers ORDER BY incarnation").fetchall()
+        counted = sql_file("producer_numbers.sql")
+        assert noted == book.execute(f"FROM ({counted}) ORDER BY incarnation").fetchall()
+    assert len(noted) > 5
 
 
 def test_what_runs_of_one_engine_do_is_in_each_others_accounts_of_engines_alone(

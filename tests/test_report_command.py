@@ -78,6 +78,7 @@ def test_an_answer_says_what_it_means_what_it_is_over_and_how_whole_the_book_is(
         "run_id": run_of("twenty"),
         "rule_sets": [1],
         "problems": {},
+        "total": 1,
     }
     assert list(position) == ["events/0"]
     (row,) = rows
@@ -100,6 +101,26 @@ def test_a_table_has_percents_with_two_decimals_and_no_interval_of_zero_width(
     down = {line.split()[0]: line.split()[-1] for line in out.splitlines() if line.strip()}
     # 3/T with two tasks says nothing at all.
     assert (down["bootstrap_low"], down["bootstrap_high"]) == ("0.00%", "100.00%")
+
+
+def test_a_limit_says_what_it_leaves_out(
+    rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole, _ = rollbook("task-outcomes", "--format", "json")
+    rows = json.loads(whole)["rows"]
+    _, out, _ = rollbook("task-outcomes", "--format", "json", "--limit", "3")
+    found = json.loads(out)
+    assert (found["rows"], found["total"]) == (rows[:3], len(rows))
+    # Rule set 2 is that of rows further down.
+    assert found["rule_sets"] == [1, 2]
+    _, out, _ = rollbook("task-outcomes", "--run", "twenty", "--limit", "20")
+    assert "--limit" not in out
+    # A table that nobody limited is limited.
+    monkeypatch.setattr("api.report_commands.SHOWN", 19)
+    _, out, _ = rollbook("task-outcomes", "--run", "twenty")
+    assert "  rows: the first 19 of 20 (--limit)\n" in out
+    _, out, _ = rollbook("task-outcomes", "--run", "twenty", "--format", "csv")
+    assert len(list(csv.DictReader(io.StringIO(out)))) == 20
 
 
 def test_csv_is_rows_alone_and_tells_the_rest_on_stderr(rollbook: Rollbook) -> None:

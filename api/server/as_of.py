@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import duckdb
 
+from ledger.book_sql import sql_file
 from ledger.log import TopicPartition
 from ledger.stand_ins import StandIns, tables
 
@@ -28,6 +29,8 @@ def as_of(cursor: duckdb.DuckDBPyConnection, positions: Mapping[TopicPartition, 
     def part(name: str, whole: str) -> str | None:
         if name == "positions":
             return f"FROM (VALUES {read_to}) AS t(topic, log_partition, next_offset)"
+        if name == "producer_numbers":
+            return sql_file("producer_numbers.sql")
         has_place = "log_offset" in tables().get(name, "")
         return f"FROM {whole} WHERE {before}" if has_place else None
 

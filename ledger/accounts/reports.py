@@ -50,6 +50,8 @@ class Report:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     """(n,) rows of `columns`."""
+    total: int
+    """How many rows there are; more than those here only where a limit was asked for."""
 
 
 def extended(
@@ -77,14 +79,23 @@ class Reports:
         self._some_runs: SomeRuns | None = None
 
     def ask(
-        self, account: Account, *, run_id: UUID | None = None, rule_set: int | None = None
+        self,
+        account: Account,
+        *,
+        run_id: UUID | None = None,
+        rule_set: int | None = None,
+        limit: int | None = None,
     ) -> Report:
-        """One account. A filter is ignored by an account that doesn't have its column. Raises
-        BookError for a rule set that there isn't."""
+        """One account, its first `limit` rows. A filter is ignored by an account that doesn't have
+        its column. Raises BookError for a rule set that there isn't."""
         if rule_set is not None:
             check_rule_set(rule_set, rule_sets_in(self._connection))
         with self._looking(account.view, run_id) as look:
-            columns, rows = _rows(look, account, {"run_id": run_id, "rule_set": rule_set})
+            asked = _Asked.of(look, account, {"run_id": run_id, "rule_set": rule_set})
+            columns, rows = asked.rows(limit)
+            total, rule_sets = len(rows), _rule_sets(columns, rows)
+            if limit is not None and total == limit:
+                total, rule_sets = asked.all_of_it("rule_set" in columns)
             if account.view in COMPUTED:
                 columns, rows = _completed(look, account.view, columns, rows)
             position = _pairs(
@@ -94,17 +105,16 @@ class Reports:
             problems = _pairs(
                 look.connection, "SELECT problem, records FROM book_problems ORDER BY ALL"
             )
-        place = columns.index("rule_set") if "rule_set" in columns else None
-        found: set[int | None] = set() if place is None else {row[place] for row in rows}
         return Report(
             account=account,
             definition=definition_of(account.view),
             run_id=run_id,
-            rule_sets=tuple(sorted(found, key=lambda each: (each is None, each or 0))),
+            rule_sets=tuple(sorted(rule_sets, key=lambda each: (each is None, each or 0))),
             position=position,
             problems=problems,
             columns=columns,
             rows=tuple(rows),
+            total=total,
         )
 
     @contextlib.contextmanager
@@ -175,28 +185,65 @@ def report(
     *,
     run_id: UUID | None = None,
     rule_set: int | None = None,
+    limit: int | None = None,
 ) -> Report:
     """Ask one account, once; as `Reports.ask`."""
-    return Reports(connection).ask(account, run_id=run_id, rule_set=rule_set)
+    return Reports(connection).ask(account, run_id=run_id, rule_set=rule_set, limit=limit)
 
 
-def _rows(
-    look: _Look, account: Account, filters: Mapping[str, Any]
-) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    has = {
-        str(name)
-        for (name,) in look.connection.execute(
-            "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The rows of an account that pass filters."""
+
+    connection: duckdb.DuckDBPyConnection
+    source: str
+    """What to select from, and where."""
+    order: str
+    parameters: Mapping[str, object]
+
+    @classmethod
+    def of(cls, look: _Look, account: Account, filters: Mapping[str, Any]) -> _Asked:
+        has = {
+            str(name)
+            for (name,) in look.connection.execute(
+                "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
+            ).fetchall()
+        }
+        asked = {
+            name: value for name, value in filters.items() if value is not None and name in has
+        }
+        where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
+        return cls(
+            look.connection,
+            f"{look.source} WHERE {where}",
+            account.order,
+            {**look.parameters, **asked},
+        )
+
+    def rows(self, limit: int | None) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The columns, and the first rows."""
+        first = "" if limit is None else f" LIMIT {limit}"
+        result = self.connection.execute(
+            f"SELECT * FROM {self.source} ORDER BY {self.order}{first}", self.parameters
+        )
+        columns = tuple(str(column[0]) for column in result.description or ())
+        return columns, result.fetchall()
+
+    def all_of_it(self, judged: bool) -> tuple[int, Set[int | None]]:
+        """How many rows there are, and the rule sets of them."""
+        of = "rule_set" if judged else "NULL::INTEGER"
+        counted = self.connection.execute(
+            f"SELECT {of} AS told, count(*) FROM {self.source} GROUP BY told", self.parameters
         ).fetchall()
-    }
-    asked = {name: value for name, value in filters.items() if value is not None and name in has}
-    where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
-    result = look.connection.execute(
-        f"SELECT * FROM {look.source} WHERE {where} ORDER BY {account.order}",
-        {**look.parameters, **asked},
-    )
-    columns = tuple(str(column[0]) for column in result.description or ())
-    return columns, result.fetchall()
+        rule_sets = {rule_set for rule_set, _ in counted} if judged else set[int | None]()
+        return sum(count for _, count in counted), rule_sets
+
+
+def _rule_sets(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Set[int | None]:
+    if "rule_set" not in columns:
+        return frozenset()
+    place = columns.index("rule_set")
+    return {row[place] for row in rows}
 
 
 def _completed(

@@ -320,7 +320,7 @@ over AS (
     GROUP BY openers.run_id
     HAVING bool_and(
         coalesce(
-            state = 'closed' OR unseen_until < (SELECT max(log_time) FROM facts),
+            state = 'closed' OR unseen_until < (SELECT max(last_log_time) FROM producer_numbers),
             false
         )
     )

@@ -24,12 +24,12 @@ newest AS (
     FROM attempts GROUP BY group_id, slot
 ),
 ended AS (
-    SELECT trajectory_id FROM trajectory_finished
-    UNION SELECT trajectory_id FROM trajectory_judged
+    SELECT group_id, trajectory_id FROM trajectory_finished
+    UNION SELECT group_id, trajectory_id FROM trajectory_judged
 ),
 undecided AS (
     SELECT group_id, slot, trajectory_id, ended.trajectory_id IS NOT NULL AS has_ended
-    FROM newest LEFT JOIN ended USING (trajectory_id)
+    FROM newest LEFT JOIN ended USING (group_id, trajectory_id)
 ),
 -- The member that votes; where none does, the last one.
 deciding AS (

@@ -1,21 +1,7 @@
 -- One row per stretch of numbers of a producer's incarnation that the book doesn't have. Numbers up
 -- to the last one that the producer spoke of are due; what it never spoke of is its unseen tail.
 CREATE OR REPLACE VIEW sequence_holes AS
-WITH counted AS (
-    SELECT
-        incarnation,
-        any_value(producer) AS producer,
-        min(run_id) AS first_run,
-        max(run_id) AS last_run,
-        max(producer_seq) AS last_seq,
-        count(*) AS numbers,
-        -- (Nobody has recorded as many facts as that; a foreign number must not overflow a sum.)
-        sum(least(producer_seq, 1099511627776)) AS total,
-        sum(least(producer_seq, 1099511627776)::HUGEINT * least(producer_seq, 1099511627776))
-            AS squares
-    FROM facts GROUP BY incarnation
-),
-elsewhere AS (
+WITH elsewhere AS (
     SELECT incarnation, producer_seq AS first_seq, producer_seq AS last_seq FROM duplicates
     UNION ALL
     SELECT incarnation, producer_seq, producer_seq FROM quarantine WHERE incarnation IS NOT NULL
@@ -24,7 +10,7 @@ elsewhere AS (
 ),
 spoken AS (
     SELECT incarnation, max(last_seq)::HUGEINT + 1 AS next_seq FROM (
-        SELECT incarnation, last_seq FROM counted
+        SELECT incarnation, last_seq FROM producer_numbers
         UNION ALL SELECT incarnation, last_seq FROM elsewhere
         UNION ALL SELECT incarnation, last_seq FROM producer_alive
         UNION ALL SELECT incarnation, last_seq FROM producer_closed
@@ -36,7 +22,7 @@ spoken AS (
 unsure AS (
     SELECT incarnation, next_seq
     FROM (SELECT *, least(next_seq, 1099511627776) AS n FROM spoken)
-    LEFT JOIN counted USING (incarnation)
+    LEFT JOIN producer_numbers USING (incarnation)
     WHERE numbers IS DISTINCT FROM next_seq
         OR total <> n * (n - 1) // 2
         OR squares <> n * (n - 1) * (2 * n - 1) // 6
@@ -70,5 +56,5 @@ SELECT
     missing_from,
     missing_to
 FROM stretches
-LEFT JOIN counted USING (incarnation)
+LEFT JOIN producer_numbers USING (incarnation)
 WHERE missing_to >= missing_from;
