@@ -11,7 +11,8 @@ comes out of a real SQLite log through the projector; each further one is that b
 function that the projector calls for a batch, since writing so long a log would take longer than
 what is measured. What can be kept of accounts (`ledger.kept`) is kept then, as the projector does
 with runs that are quiet, and one run more begins. Then every account is asked as `rollbook report`
-does for a table (its first 1,000 rows), in this process and warm: of the whole book, of a run that ended, and of the one that goes on.
+does for a table (its first 1,000 rows), in this process and warm: of the whole book, of a run that
+ended, and of the one that goes on.
 Some more facts of that one are taken in before each question, so no answer is the last one's.
 Medians of 3, of wall time.
 """
