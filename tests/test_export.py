@@ -31,19 +31,23 @@ from trainer.ranks import started
 
 pytestmark = pytest.mark.trainer
 
+ROUNDING = 1e-6
+"""Of logits below 1 in float32, where kernels add up in another order, which depends on the
+processor: on an AMD EPYC the difference was 0, on an Intel Xeon 9e-8."""
+
 
 @pytest.mark.parametrize(
     ("config", "dtype", "most"),
     [
-        (a_model("qwen3"), "float32", 0.0),
-        (a_model("llama"), "float32", 0.0),
-        (a_model("qwen3", tied=True), "float32", 0.0),
-        (a_model("llama", tied=True, rope_factor=32.0), "float32", 0.0),
-        (a_model("qwen3_moe"), "float32", 1e-6),
+        (a_model("qwen3"), "float32", ROUNDING),
+        (a_model("llama"), "float32", ROUNDING),
+        (a_model("qwen3", tied=True), "float32", ROUNDING),
+        (a_model("llama", tied=True, rope_factor=32.0), "float32", ROUNDING),
+        (a_model("qwen3_moe"), "float32", ROUNDING),
         (
             a_model("qwen3_moe", experts=Experts(8, 2, 24, normalise=False)),
             "float32",
-            1e-6,
+            ROUNDING,
         ),
         (a_model("qwen3"), "bfloat16", 0.02),
     ],
@@ -110,7 +114,7 @@ def test_what_transformers_saved_can_be_loaded(tmp_path: Path) -> None:
         model = build_model(config, MegatronSettings(), device, weights=tmp_path)
         ours = model(tokens, positions, None)
     with torch.no_grad():
-        assert torch.equal(ours, theirs(tokens).logits)
+        assert (ours - theirs(tokens).logits).abs().max().item() <= ROUNDING
 
 
 def a_tampered_checkpoint(folder: Path, change: dict[str, torch.Tensor | None]) -> Path:
