@@ -145,10 +145,10 @@ def test_readings_of_runs_go_on_side_by_side_and_after_one_that_failed(
     for _ in range(2):
         with contextlib.ExitStack() as stack:
             open_ones = [
-                stack.enter_context(readings.open_run(run, "trajectories")) for run in runs
+                stack.enter_context(readings.open_view("trajectories", run)) for run in runs
             ]
             assert [reading.rows(count) for reading in open_ones] == [[{"n": n}] for n in expected]
-        with pytest.raises(duckdb.Error), readings.open_run(runs[0], "trajectories") as reading:
+        with pytest.raises(duckdb.Error), readings.open_view("trajectories", runs[0]) as reading:
             reading.rows("SELECT nothing FROM trajectories")
     with readings.open() as whole:
         assert whole.rows(count)[0]["n"] > sum(expected)
@@ -165,7 +165,7 @@ def test_a_reading_of_a_run_that_shares_its_engine_has_what_the_others_did_there
         readings = Readings(book, 60.0)
         for view in ("waste", "turns"):
             query = f"SELECT * FROM {view} WHERE run_id = '{FIRST}'"
-            with readings.open() as whole, readings.open_run(UUID(FIRST), view) as reading:
+            with readings.open() as whole, readings.open_view(view, UUID(FIRST)) as reading:
                 assert reading.rows(query) == whole.rows(query) != []
                 runs = reading.rows("SELECT DISTINCT run_id FROM turns")
                 assert len(runs) == (2 if view == "waste" else 1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -99,7 +100,8 @@ def router(desk: Desk) -> APIRouter:
         order = total_order(asked.view, asked.order)
 
         def finish(reading: Reading, page: dict[str, Any]) -> dict[str, Any]:
-            refuse_unknown(reading, rule_set)
+            with desk.owner.readings.open() as whole:  # this reading may show a part of the book
+                refuse_unknown(whole, rule_set)
             page["rows"] = completed(reading, asked.view, page["rows"])
             judged = {row["rule_set"] for row in page["rows"]} if "rule_set" in columns else set()
             page["rule_sets"] = sorted(judged, key=lambda each: (each is None, each or 0))
@@ -167,7 +169,8 @@ def completed(reading: Reading, view: str | None, rows: list[Row]) -> list[Row]:
     """Rows of a view with the columns that are computed beside them; null: no view's."""
     if view is None or view not in COMPUTED:
         return rows
-    return extended(reading.cursor_for(view, TASKS), view, rows)
+    have = frozenset[UUID]() if reading.look is None else reading.look.kept
+    return extended(reading.cursor_for(view, TASKS), view, rows, have)
 
 
 def _compared(

@@ -24,7 +24,7 @@ from api.server.places import asked, show
 from api.server.problems import Problem
 from api.server.reading import Reading
 from ledger.log import LogError, Positions
-from ledger.one_run import WORTH_IT_FROM, covers
+from ledger.one_run import WORTH_IT_FROM
 
 Look = Callable[[Reading], Any]
 """What an endpoint asks of a reading; what it gives becomes JSON."""
@@ -79,9 +79,8 @@ class Desk:
             told = page(reading, wanted, row)
             return told if finish is None else finish(reading, told)
 
-        run_id = filters.get("run_id")
-        of_run = (run_id, view) if run_id is not None and covers(view) else None
-        return await self.give(request, (wanted.key, row), look, text, place, of_run)
+        of_view = (view, filters.get("run_id"))
+        return await self.give(request, (wanted.key, row), look, text, place, of_view)
 
     async def give(
         self,
@@ -90,10 +89,10 @@ class Desk:
         look: Look,
         as_of: str | None = None,
         place: str = "query as_of",
-        of_run: tuple[UUID, str] | None = None,
+        of_view: tuple[str, UUID | None] | None = None,
     ) -> Response:
-        """The answer to `look`, which `key` tells from every other, as JSON. `of_run`: it looks at
-        this run's rows alone, of a view that is covered (`ledger.one_run`)."""
+        """The answer to `look`, which `key` tells from every other, as JSON. `of_view`: it looks at
+        the rows of this view alone, and of this run."""
         fresh = "no-cache" in request.headers.get("cache-control", "")
         at = None
         if as_of is not None:
@@ -103,7 +102,7 @@ class Desk:
         def compute() -> tuple[bytes, Positions]:
             readings = self.owner.readings
             large = sum(self.owner.standing.positions.values()) >= WORTH_IT_FROM
-            alone = readings.open_run(*of_run) if of_run and large and at is None else None
+            alone = readings.open_view(*of_view) if of_view and large and at is None else None
             with alone or readings.open(at) as reading:
                 return to_json(look(reading)), reading.positions
 

@@ -131,10 +131,12 @@ def page(reading: Reading, wanted: Wanted, offset: int) -> dict[str, Any]:
 
 def select(reading: Reading, wanted: Wanted, offset: int) -> list[Row]:
     """A page's rows, and one more where there are more."""
+    look = reading.look
+    source, named = (f'"{wanted.view}"', {}) if look is None else (look.source, look.parameters)
     given = {column: value for column, value in wanted.filters.items() if value is not None}
-    where = " AND ".join(f'"{column}" = ?' for column in given)
+    where = " AND ".join(f'"{column}" = ${column}' for column in given)
     return reading.rows(
-        f'FROM "{wanted.view}"' + (f" WHERE {where}" if where else "")
+        f"FROM {source}" + (f" WHERE {where}" if where else "")
         + f" ORDER BY {wanted.order} LIMIT {wanted.limit + 1} OFFSET {offset}",
-        list(given.values()),
+        {**named, **given},
     )  # fmt: skip

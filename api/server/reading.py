@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,10 +16,9 @@ import duckdb
 
 from api.server.as_of import as_of
 from api.server.problems import Problem
+from ledger.accounts.looks import Look, Looks
 from ledger.book import positions_in
-from ledger.kept import kin
 from ledger.log import Positions
-from ledger.one_run import OneRun
 from ledger.stand_ins import StandIns
 
 Row = dict[str, Any]
@@ -33,9 +32,12 @@ class Reading:
         cursor: duckdb.DuckDBPyConnection,
         stand_ins: StandIns | None,
         positions: Positions | None = None,
+        look: Look | None = None,
     ) -> None:
-        """`positions`: of the past that it is of; null: it is of now."""
+        """`positions`: of the past that it is of; null: it is of now. `look`: it is for the rows of
+        one view."""
         self._cursor = cursor
+        self.look = look
         self._stand_ins = stand_ins
         self.positions = positions_in(cursor) if positions is None else positions
         """Where the book was, for each partition."""
@@ -53,9 +55,9 @@ class Reading:
             self._stand_ins.prepare(" ".join(views))
         return self._cursor
 
-    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """(n,) rows by column name."""
-        result = self.cursor_for(query).execute(query, list(parameters))
+        result = self.cursor_for(query).execute(query, parameters)
         names = [str(column[0]) for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
@@ -70,7 +72,7 @@ class Readings:
     def __init__(self, connection: duckdb.DuckDBPyConnection, limit_s: float) -> None:
         self._connection = connection.cursor()
         self._making = threading.Lock()
-        self._of_one_run: list[OneRun] = []
+        self._looks: list[Looks] = []
         """Idle; what they have made is worth keeping."""
         self._limit_s = limit_s
 
@@ -87,7 +89,7 @@ class Readings:
         with self._making:
             cursor = self._connection.cursor()
         try:
-            with self._within_limit(cursor):
+            with self._within_limit(cursor.interrupt):
                 cursor.execute("SET TimeZone = 'UTC'")
                 cursor.execute("BEGIN")
                 yield Reading(cursor, None if then is None else as_of(cursor, then), then)
@@ -95,30 +97,19 @@ class Readings:
             cursor.close()
 
     @contextlib.contextmanager
-    def open_run(self, run_id: UUID, view: str) -> Generator[Reading]:
-        """A reading for a run's rows of a view: it shows the attempts of that run alone
-        (`ledger.one_run`), unless others' facts may be in these rows. Raises Problem."""
+    def open_view(self, view: str, run_id: UUID | None) -> Generator[Reading]:
+        """A reading for the rows of one view, of a run where one is given: `look` says where they
+        are. Of other views it may show a part. Raises Problem."""
         with self._making:
-            shown = self._of_one_run.pop() if self._of_one_run else OneRun(self._connection)
-        try:
-            with self._within_limit(shown.cursor):
-                shown.cursor.execute("BEGIN")
-                alone = kin(shown.cursor, view, run_id) == {run_id}
-                if alone:
-                    yield Reading(shown.cursor, shown.show(run_id))
-                shown.cursor.execute("COMMIT")
-        except BaseException:
-            shown.close()
-            raise
+            looks = self._looks.pop() if self._looks else Looks(self._connection)
+        with self._within_limit(looks.interrupt), looks.at(view, run_id) as look:
+            yield Reading(look.cursor, look.stand_ins, look=look)
         with self._making:
-            self._of_one_run.append(shown)
-        if not alone:  # who is kin once is so for good
-            with self.open() as reading:
-                yield reading
+            self._looks.append(looks)
 
     @contextlib.contextmanager
-    def _within_limit(self, cursor: duckdb.DuckDBPyConnection) -> Generator[None]:
-        timer = threading.Timer(self._limit_s, cursor.interrupt)
+    def _within_limit(self, interrupt: Callable[[], None]) -> Generator[None]:
+        timer = threading.Timer(self._limit_s, interrupt)
         timer.daemon = True
         timer.start()
         try:

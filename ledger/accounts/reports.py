@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
@@ -16,13 +16,11 @@ from uuid import UUID
 import duckdb
 
 from ledger.accounts.compare import Row
-from ledger.accounts.outcomes import TASKS, Selection, TaskOutcome, read_outcomes
+from ledger.accounts.looks import Look, Looks
+from ledger.accounts.outcomes import Selection, TaskOutcome, read_outcomes
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
 from ledger.accounts.rule_sets import check_rule_set, rule_sets_in
-from ledger.kept import KEPT, about, has_table, holding, keeps, kin, owner, standing, table_of
-from ledger.one_run import OneRun, covers
-from ledger.some_runs import SomeRuns
 
 COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
     "pass_at_1": pass_at_1_intervals,
@@ -55,14 +53,20 @@ class Report:
 
 
 def extended(
-    connection: duckdb.DuckDBPyConnection, view: str, rows: Sequence[Row]
+    connection: duckdb.DuckDBPyConnection,
+    view: str,
+    rows: Sequence[Row],
+    have: Set[UUID] = frozenset(),
 ) -> list[dict[str, Any]]:
-    """Rows of a view of `COMPUTED` with the columns that are computed beside them. Rows of one
-    evaluation, such as one for each k, share one reading of its tasks."""
+    """Rows of a view of `COMPUTED` with the columns that are computed beside them; those of runs in
+    `have` have them. Rows of one evaluation, such as one for each k, share one reading of its
+    tasks."""
     compute = COMPUTED[view]
     tasks = cache(partial(read_outcomes, connection))
     return [
-        {
+        dict(row)
+        if row["run_id"] in have
+        else {
             **row,
             **compute(tasks(Selection(row["run_id"], row["policy_version"], row["rule_set"])), row),
         }
@@ -75,8 +79,8 @@ class Reports:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._one_run: OneRun | None = None
-        self._some_runs: SomeRuns | None = None
+        self._looks: Looks | None = None
+        """Null after an error, too."""
 
     def ask(
         self,
@@ -96,14 +100,16 @@ class Reports:
             total, rule_sets = len(rows), _rule_sets(columns, rows)
             if limit is not None and total == limit:
                 total, rule_sets = asked.all_of_it("rule_set" in columns)
-            if account.view in COMPUTED:
-                columns, rows = _completed(look, account.view, columns, rows)
+            if account.view in COMPUTED and rows:
+                named = [dict(zip(columns, row, strict=True)) for row in rows]
+                completed = extended(look.cursor, account.view, named, look.kept)
+                columns, rows = tuple(completed[0]), [tuple(row.values()) for row in completed]
             position = _pairs(
-                look.connection,
+                look.cursor,
                 "SELECT topic || '/' || log_partition, next_offset FROM positions ORDER BY ALL",
             )
             problems = _pairs(
-                look.connection, "SELECT problem, records FROM book_problems ORDER BY ALL"
+                look.cursor, "SELECT problem, records FROM book_problems ORDER BY ALL"
             )
         return Report(
             account=account,
@@ -118,65 +124,11 @@ class Reports:
         )
 
     @contextlib.contextmanager
-    def _looking(self, view: str, run_id: UUID | None) -> Generator[_Look]:
-        if view in KEPT and keeps(self._connection):
-            with self._some_runs_now() as some_runs:
-                yield _look_at(self._connection, some_runs, view, run_id)
-        elif run_id is not None and covers(view):
-            if self._one_run is None:
-                self._one_run = OneRun(self._connection)
-            shown = self._one_run.show(run_id)
-            shown.prepare(" ".join([view, *([TASKS] if view in COMPUTED else [])]))
-            yield _Look(self._one_run.cursor, view)
-        else:
-            yield _Look(self._connection, view)
-
-    @contextlib.contextmanager
-    def _some_runs_now(self) -> Generator[SomeRuns]:
-        """In one transaction: what is kept and what isn't are of one position."""
-        some_runs = self._some_runs or SomeRuns(self._connection)
-        self._some_runs = None
-        try:
-            some_runs.cursor.execute("BEGIN")
-            yield some_runs
-            some_runs.cursor.execute("COMMIT")
-        except BaseException:
-            some_runs.close()
-            raise
-        self._some_runs = some_runs
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """Where the rows of a view are read."""
-
-    connection: duckdb.DuckDBPyConnection
-    source: str
-    """What to select from."""
-    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Those that `source` names."""
-    kept: Set[UUID] = frozenset()
-    """Runs of which it has what is computed, too."""
-
-
-def _look_at(
-    connection: duckdb.DuckDBPyConnection, some_runs: SomeRuns, view: str, run_id: UUID | None
-) -> _Look:
-    """What is kept of an account, and the rows of its view for the runs of which nothing is."""
-    cursor = some_runs.cursor
-    known = standing(cursor, view)
-    if run_id is None and not known.kept:
-        return _Look(connection, view)
-    shown = known.others
-    if run_id is not None:
-        shown = frozenset[UUID]() if run_id in known.kept else kin(cursor, view, run_id)
-    some_runs.show(shown, view, *([TASKS] if view in COMPUTED else []))
-    if not has_table(cursor, view):
-        return _Look(cursor, view)
-    # (Nothing is shown of a run that is kept, and a row of no run is of those that are shown.)
-    kept = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
-    source = f"({kept} UNION ALL BY NAME SELECT * FROM {view})" if shown else f"({kept})"
-    return _Look(cursor, source, about(view), known.kept)
+    def _looking(self, view: str, run_id: UUID | None) -> Generator[Look]:
+        looks, self._looks = self._looks or Looks(self._connection), None
+        with looks.at(view, run_id) as look:
+            yield look
+        self._looks = looks
 
 
 def report(
@@ -202,10 +154,10 @@ class _Asked:
     parameters: Mapping[str, object]
 
     @classmethod
-    def of(cls, look: _Look, account: Account, filters: Mapping[str, Any]) -> _Asked:
+    def of(cls, look: Look, account: Account, filters: Mapping[str, Any]) -> _Asked:
         has = {
             str(name)
-            for (name,) in look.connection.execute(
+            for (name,) in look.cursor.execute(
                 "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
             ).fetchall()
         }
@@ -214,7 +166,7 @@ class _Asked:
         }
         where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
         return cls(
-            look.connection,
+            look.cursor,
             f"{look.source} WHERE {where}",
             account.order,
             {**look.parameters, **asked},
@@ -244,18 +196,6 @@ def _rule_sets(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Set[i
         return frozenset()
     place = columns.index("rule_set")
     return {row[place] for row in rows}
-
-
-def _completed(
-    look: _Look, view: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
-) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """With the columns that are computed, where they aren't kept."""
-    named = [dict(zip(columns, row, strict=True)) for row in rows]
-    bare = [place for place, row in enumerate(named) if row["run_id"] not in look.kept]
-    completed = extended(look.connection, view, [named[place] for place in bare])
-    for place, row in zip(bare, completed, strict=True):
-        named[place] = row
-    return (tuple(named[0]) if named else columns), [tuple(row.values()) for row in named]
 
 
 def _pairs(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:

@@ -1,0 +1,115 @@
+"""Where the rows of a view are read, of all runs or of one: as little of the book as says the same.
+
+1. Of an account that is kept: its kept rows, and the view for the runs of which none hold.
+2. Of a run, where the view covers it: the view, with that run's attempts alone.
+3. Else the view.
+
+Invariant: the rows are those of the view over the whole book (`tests/test_kept.py`,
+`test_one_run.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping, Set
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import duckdb
+
+from ledger.accounts.outcomes import TASKS
+from ledger.kept import KEPT, about, has_table, holding, keeps, kin, owner, standing, table_of
+from ledger.one_run import OneRun, covers
+from ledger.some_runs import SomeRuns
+from ledger.stand_ins import StandIns
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where the rows of a view are read."""
+
+    cursor: duckdb.DuckDBPyConnection
+    """In a transaction."""
+    source: str
+    """What to select from."""
+    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Those that `source` names."""
+    kept: Set[UUID] = frozenset()
+    """Runs of which it also has what is computed beside the rows."""
+    stand_ins: StandIns | None = None
+    """What to make before the cursor is asked for another view."""
+
+
+class Looks:
+    """Looks at one book, one at a time. What makes those of some runs quick is kept between
+    them."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._plain = connection.cursor()
+        self._plain.execute("SET TimeZone = 'UTC'")
+        self._one_run = OneRun(connection)
+        self._some_runs = SomeRuns(connection)
+
+    @contextlib.contextmanager
+    def at(self, view: str, run_id: UUID | None) -> Generator[Look]:
+        """Look for the rows of a view; `run_id`: it is asked for this run's alone. In one
+        transaction, since what is kept and what isn't must be of one position. After an error
+        these looks are closed."""
+        try:
+            look = self._partly(view, run_id) or self._whole(view)
+            yield look
+            look.cursor.execute("COMMIT")
+        except BaseException:
+            self.close()
+            raise
+
+    def interrupt(self) -> None:
+        """End the question that another thread asks."""
+        for cursor in (self._plain, self._one_run.cursor, self._some_runs.cursor):
+            cursor.interrupt()
+
+    def close(self) -> None:
+        for each in (self._plain, self._one_run, self._some_runs):
+            each.close()
+
+    def _partly(self, view: str, run_id: UUID | None) -> Look | None:
+        noted = keeps(self._plain)
+        if view in KEPT and noted:
+            return self._kept(view, run_id)
+        if run_id is not None and covers(view):
+            return self._alone(view, run_id, noted)
+        return None
+
+    def _kept(self, view: str, run_id: UUID | None) -> Look | None:
+        """Null: nothing is kept."""
+        cursor = self._some_runs.cursor
+        cursor.execute("BEGIN")
+        known = standing(cursor, view)
+        if run_id is None and not known.kept:
+            cursor.execute("COMMIT")
+            return None
+        shown = known.others
+        if run_id is not None:
+            shown = frozenset[UUID]() if run_id in known.kept else kin(cursor, view, run_id)
+        self._some_runs.show(shown, view, TASKS)
+        if not has_table(cursor, view):
+            return Look(cursor, view)
+        # (Nothing is shown of a run that is kept, and a row of no run is of those that are shown.)
+        kept = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
+        source = f"({kept} UNION ALL BY NAME SELECT * FROM {view})" if shown else f"({kept})"
+        return Look(cursor, source, about(view), known.kept)
+
+    def _alone(self, view: str, run_id: UUID, noted: bool) -> Look | None:
+        """Null: others' facts may be in its rows."""
+        cursor = self._one_run.cursor
+        cursor.execute("BEGIN")
+        if noted and kin(cursor, view, run_id) != {run_id}:
+            cursor.execute("COMMIT")
+            return None
+        shown = self._one_run.show(run_id)
+        shown.prepare(f"{view} {TASKS}")
+        return Look(cursor, view, stand_ins=shown)
+
+    def _whole(self, view: str) -> Look:
+        self._plain.execute("BEGIN")
+        return Look(self._plain, view)
