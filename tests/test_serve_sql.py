@@ -9,8 +9,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from duckdb_extensions import import_extension
 
+from api.server.quack_child import PACKAGED, packaged
 from ledger.open_log import open_log
 from tests.assembled import RUN
 from tests.books import append
@@ -35,7 +35,12 @@ def served(log_folder: Path) -> Iterator[Served]:
     with open_log(url) as log:
         lived(log)
     limits = {"sql_s": SQL_S, "sql_rows": 1000, "sql_mb": 1, "sql_memory_mb": 256}
-    with serving(url, log_folder, quack=True, snapshot_s=0.2, sql_processes=1, **limits) as served:
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("HOME", str(log_folder / "home"))
+            served = stack.enter_context(
+                serving(url, log_folder, quack=True, snapshot_s=0.2, sql_processes=1, **limits)
+            )
         served.caught_up()
         eventually(lambda: served.sql("FROM trajectories").json["rows"] != [], 60.0)
         yield served
@@ -45,9 +50,8 @@ def served(log_folder: Path) -> Iterator[Served]:
 def attached(served: Served) -> Iterator[duckdb.DuckDBPyConnection]:
     """Any DuckDB client, with the book attached as `book`."""
     with contextlib.closing(duckdb.connect()) as client:
-        for name in ("httpfs", "quack"):
-            import_extension(name)
-            client.load_extension(name)
+        for name in PACKAGED:
+            client.load_extension(packaged(name))
         client.execute(
             f"ATTACH 'quack:localhost:{served.quack_port}' AS book (TOKEN '{served.token}')"
         )
@@ -112,6 +116,11 @@ def test_any_duckdb_client_attaches_and_sees_what_arrives(served: Served, log_fo
         assert position.startswith("events/0:")
 
 
+def test_a_server_needs_no_home(served: Served, log_folder: Path) -> None:
+    assert served.quack_port is not None
+    assert not (log_folder / "home").exists()
+
+
 def test_an_attached_client_can_only_select(served: Served) -> None:
     with attached(served) as client:
         for statement in (
@@ -130,8 +139,8 @@ def test_an_attached_client_can_only_select(served: Served) -> None:
 
 def test_a_client_without_the_token_does_not_attach(served: Served) -> None:
     with contextlib.closing(duckdb.connect()) as client:
-        client.load_extension("httpfs")
-        client.load_extension("quack")
+        for name in PACKAGED:
+            client.load_extension(packaged(name))
         wrong = f"ATTACH 'quack:localhost:{served.quack_port}' AS book (TOKEN 'another token')"
         with pytest.raises(duckdb.Error, match=r"(?i)token|auth"):
             client.execute(wrong)

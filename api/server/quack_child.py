@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ import duckdb
 
 from api.server.sealed import Sealed, confine
 
-EXTENSIONS = ("httpfs", "quack", "json", "icu")
-"""Quack would load httpfs by itself, which fails once the doors are closed."""
+PACKAGED = ("httpfs", "quack")
+"""Extensions that come as packages. Quack would load httpfs by itself, which fails once the doors
+are closed."""
+BUILT_IN = ("json", "icu")
 WATCH_S = 0.25
 OVER_TIME = 3
 """Exit status when a query was over its limit."""
@@ -52,11 +55,8 @@ def main() -> None:
 
 def serving(start: dict[str, Any]) -> Sealed:
     """A sealed DuckDB that serves. Raises ImportError without the extensions, duckdb.Error."""
-    from duckdb_extensions import import_extension
-
-    for name in ("httpfs", "quack"):
-        import_extension(name)
-    sealed = Sealed(Path(start["folder"]), start["memory_mb"], EXTENSIONS)
+    extensions = (*map(packaged, PACKAGED), *BUILT_IN)
+    sealed = Sealed(Path(start["folder"]), start["memory_mb"], extensions)
     connection = sealed.connection
     connection.execute("SET GLOBAL quack_authorization_function = 'select_only'")
     connection.execute(
@@ -65,6 +65,13 @@ def serving(start: dict[str, Any]) -> Sealed:
     )
     sealed.seal()
     return sealed
+
+
+def packaged(name: str) -> str:
+    """The file of an extension, in its package. To install it first, as is usual, would write to
+    the user's home, which this process can't and a container may not have. Raises ImportError."""
+    folder = resources.files(f"duckdb_extension_{name}") / "extensions"
+    return str(folder / f"v{duckdb.__version__}" / f"{name}.duckdb_extension")
 
 
 def show(sealed: Sealed, told: dict[str, str]) -> None:
