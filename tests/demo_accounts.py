@@ -26,6 +26,22 @@ def check_accounts(found: dict[str, Any]) -> None:
     ]
 
 
+def check_steps(folder: Path, found: dict[str, Any], steps: int) -> None:
+    """Each batch up to so many was trained on, or refused: an assembler that was away for a while
+    may have brought it too late."""
+    told = rows(
+        folder / "book.duckdb",
+        "SELECT DISTINCT step, done.batch_id IS NOT NULL, refused.batch_id IS NOT NULL"
+        " FROM batch_assembled"
+        " LEFT JOIN (SELECT batch_id FROM step_completed) AS done USING (batch_id)"
+        " LEFT JOIN (SELECT batch_id FROM batch_refused) AS refused USING (batch_id)"
+        f" WHERE step <= {steps} ORDER BY ALL",
+    )
+    assert [step for step, _, _ in told] == list(range(1, steps + 1))
+    assert all(done != refused for _, done, refused in told), told
+    assert found["steps"] == sum(done for _, done, _ in told) > steps // 2
+
+
 def shape(found: dict[str, Any]) -> dict[str, list[str]]:
     """Names of what a demo tells, with those inside of objects, and of the rows of tables."""
     named = ("pass_at_1_before", "pass_at_1_after", "throughput", "contamination")

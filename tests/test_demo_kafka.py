@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo_accounts import check_accounts, check_faults
+from tests.demo_accounts import check_accounts, check_faults, check_steps
 from tests.demos import SHORT, Start
 
 pytestmark = [
@@ -31,5 +31,5 @@ def test_on_kafka_it_learns_the_same_with_the_broker_and_the_assembler_killed(
     found = demo.result()
     check_accounts(found)
     check_faults(folder)
-    assert found["steps"] == 6
+    check_steps(folder, found, 6)
     assert {"kafka", "assembler"} <= found["deaths"].keys()
