@@ -62,7 +62,9 @@ def made_by() -> str:
 
 def kin_of(view: str) -> str:
     """The column of `run_facts` by which runs are kin in an account."""
-    return "kin_by_engines" if "engine_sampled" in made_of(view) else "kin_by_names"
+    # (Of all facts, an account across runs takes their producers' numbers alone.)
+    of_engines = "engine_sampled" in made_of(view) and view not in _ACROSS_RUNS
+    return "kin_by_engines" if of_engines else "kin_by_names"
 
 
 def stamped(view: str) -> str:

@@ -132,7 +132,8 @@ def page(reading: Reading, wanted: Wanted, offset: int) -> dict[str, Any]:
 def select(reading: Reading, wanted: Wanted, offset: int) -> list[Row]:
     """A page's rows, and one more where there are more."""
     look = reading.look
-    source, named = (f'"{wanted.view}"', {}) if look is None else (look.source, look.parameters)
+    named = {} if look is None else look.parameters
+    source = f'"{wanted.view}"' if look is None else f"({look.all_rows()})"
     given = {column: value for column, value in wanted.filters.items() if value is not None}
     where = " AND ".join(f'"{column}" = ${column}' for column in given)
     return reading.rows(

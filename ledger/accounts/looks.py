@@ -30,14 +30,20 @@ class Look:
 
     cursor: duckdb.DuckDBPyConnection
     """In a transaction."""
-    source: str
-    """What to select from."""
+    made: str | None
+    """The view, where rows are to be made; null: all are kept."""
+    stored: str | None = None
+    """A query of rows that are kept, with `parameters`."""
     parameters: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Those that `source` names."""
     kept: Set[UUID] = frozenset()
     """Runs of which it also has what is computed beside the rows."""
     stand_ins: StandIns | None = None
     """What to make before the cursor is asked for another view."""
+
+    def all_rows(self, made: str | None = None) -> str:
+        """A query of them; `made`: what stands for the view."""
+        view = f"SELECT * FROM {made or self.made}" if self.made is not None else None
+        return " UNION ALL BY NAME ".join(each for each in (self.stored, view) if each is not None)
 
 
 class Looks:
@@ -95,9 +101,8 @@ class Looks:
         if not has_table(cursor, view):
             return Look(cursor, view)
         # (Nothing is shown of a run that is kept, and a row of no run is of those that are shown.)
-        kept = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
-        source = f"({kept} UNION ALL BY NAME SELECT * FROM {view})" if shown else f"({kept})"
-        return Look(cursor, source, about(view), known.kept)
+        stored = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
+        return Look(cursor, view if shown else None, stored, about(view), known.kept)
 
     def _alone(self, view: str, run_id: UUID, noted: bool) -> Look | None:
         """Null: others' facts may be in its rows."""

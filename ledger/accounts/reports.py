@@ -95,11 +95,9 @@ class Reports:
         if rule_set is not None:
             check_rule_set(rule_set, rule_sets_in(self._connection))
         with self._looking(account.view, run_id) as look:
-            asked = _Asked.of(look, account, {"run_id": run_id, "rule_set": rule_set})
-            columns, rows = asked.rows(limit)
-            total, rule_sets = len(rows), _rule_sets(columns, rows)
-            if limit is not None and total == limit:
-                total, rule_sets = asked.all_of_it("rule_set" in columns)
+            columns, rows, total, rule_sets = _rows(
+                look, account, {"run_id": run_id, "rule_set": rule_set}, limit
+            )
             if account.view in COMPUTED and rows:
                 named = [dict(zip(columns, row, strict=True)) for row in rows]
                 completed = extended(look.cursor, account.view, named, look.kept)
@@ -143,59 +141,39 @@ def report(
     return Reports(connection).ask(account, run_id=run_id, rule_set=rule_set, limit=limit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The rows of an account that pass filters."""
-
-    connection: duckdb.DuckDBPyConnection
-    source: str
-    """What to select from, and where."""
-    order: str
-    parameters: Mapping[str, object]
-
-    @classmethod
-    def of(cls, look: Look, account: Account, filters: Mapping[str, Any]) -> _Asked:
-        has = {
-            str(name)
-            for (name,) in look.cursor.execute(
-                "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
-            ).fetchall()
-        }
-        asked = {
-            name: value for name, value in filters.items() if value is not None and name in has
-        }
-        where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
-        return cls(
-            look.cursor,
-            f"{look.source} WHERE {where}",
-            account.order,
-            {**look.parameters, **asked},
-        )
-
-    def rows(self, limit: int | None) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """The columns, and the first rows."""
-        first = "" if limit is None else f" LIMIT {limit}"
-        result = self.connection.execute(
-            f"SELECT * FROM {self.source} ORDER BY {self.order}{first}", self.parameters
-        )
+def _rows(
+    look: Look, account: Account, filters: Mapping[str, Any], limit: int | None
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]], int, Set[int | None]]:
+    """Columns and the first rows, and of all: how many there are, and their rule sets."""
+    described = look.cursor.execute(
+        "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
+    )
+    has = {str(name) for (name,) in described.fetchall()}
+    asked = {name: value for name, value in filters.items() if value is not None and name in has}
+    where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
+    parameters = {**look.parameters, **asked}
+    if limit is None:
+        rows = f"SELECT * FROM ({look.all_rows()}) WHERE {where} ORDER BY {account.order}"
+        result = look.cursor.execute(rows, parameters)
         columns = tuple(str(column[0]) for column in result.description or ())
-        return columns, result.fetchall()
-
-    def all_of_it(self, judged: bool) -> tuple[int, Set[int | None]]:
-        """How many rows there are, and the rule sets of them."""
-        of = "rule_set" if judged else "NULL::INTEGER"
-        counted = self.connection.execute(
-            f"SELECT {of} AS told, count(*) FROM {self.source} GROUP BY told", self.parameters
-        ).fetchall()
-        rule_sets = {rule_set for rule_set, _ in counted} if judged else set[int | None]()
-        return sum(count for _, count in counted), rule_sets
-
-
-def _rule_sets(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Set[int | None]:
-    if "rule_set" not in columns:
-        return frozenset()
-    place = columns.index("rule_set")
-    return {row[place] for row in rows}
+        found = result.fetchall()
+        place = columns.index("rule_set") if "rule_set" in has else None
+        of = frozenset[int | None]() if place is None else {row[place] for row in found}
+        return columns, found, len(found), of
+    # What is to be made is made once, though it is asked for its rows and for their number.
+    made = f"recent AS MATERIALIZED (SELECT * FROM {look.made} WHERE {where}), "
+    rule_sets = "list(DISTINCT rule_set)" if "rule_set" in has else "[]"
+    result = look.cursor.execute(
+        f"WITH {made if look.made else ''}"
+        f"asked AS NOT MATERIALIZED (FROM ({look.all_rows('recent')}) WHERE {where}),"
+        f" counted AS (SELECT {{'rows': count(*), 'of': {rule_sets}}} AS counted FROM asked)"
+        f" SELECT *, (FROM counted) FROM asked ORDER BY {account.order} LIMIT {limit}",
+        parameters,
+    )
+    columns = tuple(str(column[0]) for column in (result.description or ())[:-1])
+    found = result.fetchall()
+    counted: dict[str, Any] = found[0][-1] if found else {"rows": 0, "of": []}
+    return columns, [row[:-1] for row in found], counted["rows"], set(counted["of"])
 
 
 def _pairs(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:

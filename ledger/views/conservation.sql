@@ -347,6 +347,16 @@ evaluation_slots AS (
     FROM evaluations
     WHERE slots > declared OR (is_over AND slots < declared)
 ),
+evaluated_tasks AS (
+    SELECT run_id, task_id, sum(slots) AS slots
+    FROM (
+        SELECT run_id, task_id, expected_size AS slots FROM opened_groups
+        UNION ALL SELECT run_id, task_id, 0 FROM task_declared
+        UNION ALL SELECT run_id, task_id, 0 FROM task_validated
+    )
+    SEMI JOIN evaluations USING (run_id)
+    GROUP BY run_id, task_id
+),
 task_slots AS (
     SELECT
         'task_slots', 'log', run_id, NULL::BIGINT, NULL::UUID, NULL::UUID,
@@ -356,7 +366,7 @@ task_slots AS (
             'each task of this evaluation gets %d slots, and %s got %s',
             attempts_per_task, task_id, tasks.slots::VARCHAR
         )
-    FROM evaluations JOIN tasks USING (run_id)
+    FROM evaluations JOIN evaluated_tasks AS tasks USING (run_id)
     WHERE tasks.slots > attempts_per_task OR (is_over AND tasks.slots < attempts_per_task)
 ),
 no_hole AS (
