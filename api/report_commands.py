@@ -25,9 +25,8 @@ from ledger.book import BookError, connect
 ERRORS = (UnknownAccount,)
 
 FOR_PEOPLE = (Format.TABLE, Format.MARKDOWN)
-
 SHOWN = 1000
-"""Rows of a table, where nobody said how many: a large book has accounts of millions."""
+"""Rows for people, where nobody said how many: a large book has accounts of millions."""
 WIDE = 12
 """More columns than these don't fit a line of a terminal."""
 

@@ -21,7 +21,6 @@ from uuid import UUID
 
 import duckdb
 
-from ledger.accounts.outcomes import TASKS
 from ledger.accounts.reports import COMPUTED, extended
 from ledger.book import Book
 from ledger.kept import KEPT, about, has_table, holding, made_by, owner, stamped, table_of
@@ -135,9 +134,7 @@ class Keeper:
             {"runs": list(runs)},
         )
         shown = cursor.execute("SELECT run_id FROM made_of").fetchall()
-        self._some_runs.show(
-            {run_id for (run_id,) in shown}, view, *([TASKS] if view in COMPUTED else [])
-        )
+        self._some_runs.show({run_id for (run_id,) in shown}, view)
         cursor.execute(f"CREATE OR REPLACE TEMP TABLE making AS SELECT * FROM {view}")
         if view in COMPUTED:
             _compute(cursor, view)

@@ -39,12 +39,11 @@ class StandIns:
 
     def prepare(self, query: str) -> None:
         """Make what `query` needs, where it isn't there yet."""
-        needed, further = set[str](), named(query)
+        needed, further = set[str](), named(query) - self._made
         while further:
             needed |= further
             whole = (made_of(name) | named(self._queries.get(name, "")) for name in further)
-            further = set[str]().union(*whole) - needed
-        needed -= self._made
+            further = set[str]().union(*whole) - needed - self._made
         for name in sorted(needed & self._queries.keys()):
             self._cursor.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {self._queries[name]}')
         self._made |= needed

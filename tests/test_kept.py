@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import shutil
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,12 +13,8 @@ from uuid import UUID
 import duckdb
 import pytest
 
-from api.server.accounts import completed
-from api.server.pages import Wanted, page, total_order
-from api.server.reading import Readings
-from api.server.rows import columns_of
 from consumers.judge import judge_log
-from ledger.accounts.registry import ACCOUNTS, Account, find_account
+from ledger.accounts.registry import ACCOUNTS, find_account
 from ledger.accounts.reports import Reports
 from ledger.book import connect
 from ledger.book_sql import sql_file
@@ -141,35 +136,6 @@ def test_some_runs_that_are_kept_and_others_that_are_not_are_the_whole_book(
         assert known.others >= {*runs[:2], UUID(FIRST)}
         assert len(known.others) == (3 if view not in OF_ENGINES else 7)
         assert_as_plain(book, view, [None, runs[0]])
-
-
-@pytest.fixture(scope="module")
-def in_part(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readings]:
-    """Readings of a book that keeps nothing of the run `TRAIN`."""
-    path = Path(shutil.copy(few, tmp_path_factory.mktemp("in-part") / "book"))
-    with book_at(path) as owner:
-        owner.connection.execute("DELETE FROM kept_accounts WHERE run_id = ?", [TRAIN])
-    with contextlib.closing(connect(path, read_only=True)) as book:
-        assert standing(book, "waste").others == {UUID(TRAIN)}
-        yield Readings(book, 60.0)
-
-
-@pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.name)
-def test_a_served_page_of_what_is_kept_in_part_is_that_of_the_view(
-    in_part: Readings, account: Account
-) -> None:
-    view = account.view
-    columns = {name for name, _ in columns_of(view)}
-    for run_id in (None, UUID(TRAIN), UUID(SECOND)):
-        filters = {"run_id": run_id} if "run_id" in columns else {}
-        wanted = Wanted(view, total_order(view, account.order), filters, 5, None)
-        shown = list[Any]()
-        for opened in (in_part.open_view(view, run_id), in_part.open()):
-            with opened as reading:
-                found = page(reading, wanted, 0)
-                rows = completed(reading, view, found.pop("rows"))
-                shown.append((found, in_words(rows)))
-        assert shown[0] == shown[1]
 
 
 @pytest.mark.parametrize(

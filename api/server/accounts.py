@@ -100,8 +100,9 @@ def router(desk: Desk) -> APIRouter:
         order = total_order(asked.view, asked.order)
 
         def finish(reading: Reading, page: dict[str, Any]) -> dict[str, Any]:
-            with desk.owner.readings.open() as whole:  # this reading may show a part of the book
-                refuse_unknown(whole, rule_set)
+            if rule_set is not None:  # which this reading may show a part of
+                with desk.owner.readings.open() as whole:
+                    refuse_unknown(whole, rule_set)
             page["rows"] = completed(reading, asked.view, page["rows"])
             judged = {row["rule_set"] for row in page["rows"]} if "rule_set" in columns else set()
             page["rule_sets"] = sorted(judged, key=lambda each: (each is None, each or 0))
@@ -169,7 +170,7 @@ def completed(reading: Reading, view: str | None, rows: list[Row]) -> list[Row]:
     """Rows of a view with the columns that are computed beside them; null: no view's."""
     if view is None or view not in COMPUTED:
         return rows
-    have = frozenset[UUID]() if reading.look is None else reading.look.kept
+    have = frozenset[UUID]() if reading.source is None else reading.source.kept
     return extended(reading.cursor_for(view, TASKS), view, rows, have)
 
 

@@ -92,7 +92,7 @@ class Desk:
         of_view: tuple[str, UUID | None] | None = None,
     ) -> Response:
         """The answer to `look`, which `key` tells from every other, as JSON. `of_view`: it looks at
-        the rows of this view alone, and of this run."""
+        the rows of this view alone; of this run, where one is named."""
         fresh = "no-cache" in request.headers.get("cache-control", "")
         at = None
         if as_of is not None:

@@ -27,6 +27,7 @@ PACKAGED = ("httpfs", "quack")
 """Extensions that come as packages. Quack would load httpfs by itself, which fails once the doors
 are closed."""
 BUILT_IN = ("json", "icu")
+"""Extensions that are in DuckDB itself."""
 WATCH_S = 0.25
 OVER_TIME = 3
 """Exit status when a query was over its limit."""

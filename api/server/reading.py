@@ -16,7 +16,7 @@ import duckdb
 
 from api.server.as_of import as_of
 from api.server.problems import Problem
-from ledger.accounts.looks import Look, Looks
+from ledger.accounts.row_sources import RowSource, RowSources
 from ledger.book import positions_in
 from ledger.log import Positions
 from ledger.stand_ins import StandIns
@@ -32,12 +32,12 @@ class Reading:
         cursor: duckdb.DuckDBPyConnection,
         stand_ins: StandIns | None,
         positions: Positions | None = None,
-        look: Look | None = None,
+        source: RowSource | None = None,
     ) -> None:
-        """`positions`: of the past that it is of; null: it is of now. `look`: it is for the rows of
-        one view."""
+        """`positions`: of the past that it is of; null: it is of now. `source`: it is for the
+        rows of one view."""
         self._cursor = cursor
-        self.look = look
+        self.source = source
         self._stand_ins = stand_ins
         self.positions = positions_in(cursor) if positions is None else positions
         """Where the book was, for each partition."""
@@ -72,7 +72,7 @@ class Readings:
     def __init__(self, connection: duckdb.DuckDBPyConnection, limit_s: float) -> None:
         self._connection = connection.cursor()
         self._making = threading.Lock()
-        self._looks: list[Looks] = []
+        self._sources: list[RowSources] = []
         """Idle; what they have made is worth keeping."""
         self._limit_s = limit_s
 
@@ -98,14 +98,14 @@ class Readings:
 
     @contextlib.contextmanager
     def open_view(self, view: str, run_id: UUID | None) -> Generator[Reading]:
-        """A reading for the rows of one view, of a run where one is given: `look` says where they
+        """A reading for the rows of one view, of a run where one is given: `source` says where they
         are. Of other views it may show a part. Raises Problem."""
         with self._making:
-            looks = self._looks.pop() if self._looks else Looks(self._connection)
-        with self._within_limit(looks.interrupt), looks.at(view, run_id) as look:
-            yield Reading(look.cursor, look.stand_ins, look=look)
+            sources = self._sources.pop() if self._sources else RowSources(self._connection)
+        with self._within_limit(sources.interrupt), sources.of(view, run_id) as source:
+            yield Reading(source.cursor, source.stand_ins, source=source)
         with self._making:
-            self._looks.append(looks)
+            self._sources.append(sources)
 
     @contextlib.contextmanager
     def _within_limit(self, interrupt: Callable[[], None]) -> Generator[None]:

@@ -16,10 +16,10 @@ from uuid import UUID
 import duckdb
 
 from ledger.accounts.compare import Row
-from ledger.accounts.looks import Look, Looks
 from ledger.accounts.outcomes import Selection, TaskOutcome, read_outcomes
 from ledger.accounts.quality import pass_at_1_intervals, pass_at_k_intervals
 from ledger.accounts.registry import Account, definition_of
+from ledger.accounts.row_sources import RowSource, RowSources
 from ledger.accounts.rule_sets import check_rule_set, rule_sets_in
 
 COMPUTED: Mapping[str, Callable[[Sequence[TaskOutcome], Row], dict[str, object]]] = {
@@ -79,7 +79,7 @@ class Reports:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._looks: Looks | None = None
+        self._sources: RowSources | None = None
         """Null after an error, too."""
 
     def ask(
@@ -94,20 +94,20 @@ class Reports:
         its column. Raises BookError for a rule set that there isn't."""
         if rule_set is not None:
             check_rule_set(rule_set, rule_sets_in(self._connection))
-        with self._looking(account.view, run_id) as look:
+        with self._source(account.view, run_id) as source:
             columns, rows, total, rule_sets = _rows(
-                look, account, {"run_id": run_id, "rule_set": rule_set}, limit
+                source, account, {"run_id": run_id, "rule_set": rule_set}, limit
             )
             if account.view in COMPUTED and rows:
                 named = [dict(zip(columns, row, strict=True)) for row in rows]
-                completed = extended(look.cursor, account.view, named, look.kept)
+                completed = extended(source.cursor, account.view, named, source.kept)
                 columns, rows = tuple(completed[0]), [tuple(row.values()) for row in completed]
             position = _pairs(
-                look.cursor,
+                source.cursor,
                 "SELECT topic || '/' || log_partition, next_offset FROM positions ORDER BY ALL",
             )
             problems = _pairs(
-                look.cursor, "SELECT problem, records FROM book_problems ORDER BY ALL"
+                source.cursor, "SELECT problem, records FROM book_problems ORDER BY ALL"
             )
         return Report(
             account=account,
@@ -122,11 +122,11 @@ class Reports:
         )
 
     @contextlib.contextmanager
-    def _looking(self, view: str, run_id: UUID | None) -> Generator[Look]:
-        looks, self._looks = self._looks or Looks(self._connection), None
-        with looks.at(view, run_id) as look:
-            yield look
-        self._looks = looks
+    def _source(self, view: str, run_id: UUID | None) -> Generator[RowSource]:
+        sources, self._sources = self._sources or RowSources(self._connection), None
+        with sources.of(view, run_id) as source:
+            yield source
+        self._sources = sources
 
 
 def report(
@@ -142,30 +142,30 @@ def report(
 
 
 def _rows(
-    look: Look, account: Account, filters: Mapping[str, Any], limit: int | None
+    source: RowSource, account: Account, filters: Mapping[str, Any], limit: int | None
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], int, Set[int | None]]:
     """Columns and the first rows, and of all: how many there are, and their rule sets."""
-    described = look.cursor.execute(
+    described = source.cursor.execute(
         "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [account.view]
     )
     has = {str(name) for (name,) in described.fetchall()}
     asked = {name: value for name, value in filters.items() if value is not None and name in has}
     where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
-    parameters = {**look.parameters, **asked}
+    parameters = {**source.parameters, **asked}
     if limit is None:
-        rows = f"SELECT * FROM ({look.all_rows()}) WHERE {where} ORDER BY {account.order}"
-        result = look.cursor.execute(rows, parameters)
+        rows = f"SELECT * FROM ({source.all_rows()}) WHERE {where} ORDER BY {account.order}"
+        result = source.cursor.execute(rows, parameters)
         columns = tuple(str(column[0]) for column in result.description or ())
         found = result.fetchall()
         place = columns.index("rule_set") if "rule_set" in has else None
         of = frozenset[int | None]() if place is None else {row[place] for row in found}
         return columns, found, len(found), of
     # What is to be made is made once, though it is asked for its rows and for their number.
-    made = f"recent AS MATERIALIZED (SELECT * FROM {look.made} WHERE {where}), "
+    made = f"recent AS MATERIALIZED (SELECT * FROM {source.made} WHERE {where}), "
     rule_sets = "list(DISTINCT rule_set)" if "rule_set" in has else "[]"
-    result = look.cursor.execute(
-        f"WITH {made if look.made else ''}"
-        f"asked AS NOT MATERIALIZED (FROM ({look.all_rows('recent')}) WHERE {where}),"
+    result = source.cursor.execute(
+        f"WITH {made if source.made else ''}"
+        f"asked AS NOT MATERIALIZED (FROM ({source.all_rows('recent')}) WHERE {where}),"
         f" counted AS (SELECT {{'rows': count(*), 'of': {rule_sets}}} AS counted FROM asked)"
         f" SELECT *, (FROM counted) FROM asked ORDER BY {account.order} LIMIT {limit}",
         parameters,

@@ -17,7 +17,6 @@ from uuid import UUID
 
 import duckdb
 
-from ledger.accounts.outcomes import TASKS
 from ledger.kept import KEPT, about, has_table, holding, keeps, kin, owner, standing, table_of
 from ledger.one_run import OneRun, covers
 from ledger.some_runs import SomeRuns
@@ -25,7 +24,7 @@ from ledger.stand_ins import StandIns
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RowSource:
     """Where the rows of a view are read."""
 
     cursor: duckdb.DuckDBPyConnection
@@ -46,8 +45,8 @@ class Look:
         return " UNION ALL BY NAME ".join(each for each in (self.stored, view) if each is not None)
 
 
-class Looks:
-    """Looks at one book, one at a time. What makes those of some runs quick is kept between
+class RowSources:
+    """Those of one book, one at a time. What makes those of some runs quick is kept between
     them."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -57,14 +56,14 @@ class Looks:
         self._some_runs = SomeRuns(connection)
 
     @contextlib.contextmanager
-    def at(self, view: str, run_id: UUID | None) -> Generator[Look]:
-        """Look for the rows of a view; `run_id`: it is asked for this run's alone. In one
+    def of(self, view: str, run_id: UUID | None) -> Generator[RowSource]:
+        """Where the rows of a view are; `run_id`: it is asked for this run's alone. In one
         transaction, since what is kept and what isn't must be of one position. After an error
-        these looks are closed."""
+        all of them are closed."""
         try:
-            look = self._partly(view, run_id) or self._whole(view)
-            yield look
-            look.cursor.execute("COMMIT")
+            source = self._partly(view, run_id) or self._whole(view)
+            yield source
+            source.cursor.execute("COMMIT")
         except BaseException:
             self.close()
             raise
@@ -78,7 +77,7 @@ class Looks:
         for each in (self._plain, self._one_run, self._some_runs):
             each.close()
 
-    def _partly(self, view: str, run_id: UUID | None) -> Look | None:
+    def _partly(self, view: str, run_id: UUID | None) -> RowSource | None:
         noted = keeps(self._plain)
         if view in KEPT and noted:
             return self._kept(view, run_id)
@@ -86,7 +85,7 @@ class Looks:
             return self._alone(view, run_id, noted)
         return None
 
-    def _kept(self, view: str, run_id: UUID | None) -> Look | None:
+    def _kept(self, view: str, run_id: UUID | None) -> RowSource | None:
         """Null: nothing is kept."""
         cursor = self._some_runs.cursor
         cursor.execute("BEGIN")
@@ -97,14 +96,14 @@ class Looks:
         shown = known.others
         if run_id is not None:
             shown = frozenset[UUID]() if run_id in known.kept else kin(cursor, view, run_id)
-        self._some_runs.show(shown, view, TASKS)
+        self._some_runs.show(shown, view)
         if not has_table(cursor, view):
-            return Look(cursor, view)
+            return RowSource(cursor, view)
         # (Nothing is shown of a run that is kept, and a row of no run is of those that are shown.)
         stored = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
-        return Look(cursor, view if shown else None, stored, about(view), known.kept)
+        return RowSource(cursor, view if shown else None, stored, about(view), known.kept)
 
-    def _alone(self, view: str, run_id: UUID, noted: bool) -> Look | None:
+    def _alone(self, view: str, run_id: UUID, noted: bool) -> RowSource | None:
         """Null: others' facts may be in its rows."""
         cursor = self._one_run.cursor
         cursor.execute("BEGIN")
@@ -112,9 +111,9 @@ class Looks:
             cursor.execute("COMMIT")
             return None
         shown = self._one_run.show(run_id)
-        shown.prepare(f"{view} {TASKS}")
-        return Look(cursor, view, stand_ins=shown)
+        shown.prepare(view)
+        return RowSource(cursor, view, stand_ins=shown)
 
-    def _whole(self, view: str) -> Look:
+    def _whole(self, view: str) -> RowSource:
         self._plain.execute("BEGIN")
-        return Look(self._plain, view)
+        return RowSource(self._plain, view)
