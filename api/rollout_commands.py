@@ -82,7 +82,7 @@ UntilDecidedOption = Annotated[
 ]
 UntilStepOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Keep step with training; end when this step has its batch."),
+    typer.Option(min=1, help="Keep step with training; end when this step is done."),
 ]
 AheadOption = Annotated[
     int, typer.Option(min=1, help="With --until-step: most groups that wait to be trained on.")

@@ -6,8 +6,11 @@
 All of it is read from the log: what the assembler made of groups, what the trainer has trained on,
 what the engines have.
 
-Invariant: nothing is opened once the batch of the last step is there, so that no attempt is made
-that no step could use, and none has to be cancelled.
+Invariants:
+
+1. Nothing is opened once the batch of the last step is there, so that no attempt is made that no
+   step could use, and none has to be cancelled.
+2. It doesn't end before that step is done: a trainer that refuses the batch waits for another.
 """
 
 from __future__ import annotations
@@ -69,6 +72,8 @@ class Course:
         self._batches: dict[str, BatchAssembled] = {}
         """By id, those that are neither trained on nor refused."""
         self._trained = 0
+        self._newest_batch = 0
+        """Its step."""
         self._version: int | None = None
         """What the trainer trains from."""
         self._at_engine: dict[str, int] = {}
@@ -85,6 +90,7 @@ class Course:
                     self._waiting.discard(fact.group_id)
             case BatchAssembled():
                 self._batches[fact.batch_id] = fact
+                self._newest_batch = max(self._newest_batch, fact.step or 0)
             case StepCompleted():
                 self._trained, self._version = fact.step, fact.to_version
                 self._leave(fact.batch_id)
@@ -98,9 +104,15 @@ class Course:
                     self._at_engine[fact.engine.rstrip("/")] = fact.policy_version
 
     @property
+    def over(self) -> bool:
+        """Whether the last step is done."""
+        return self._trained >= self._settings.last_step
+
+    @property
     def done(self) -> bool:
-        """Whether the last step has its batch."""
-        return self._next_step > self._settings.last_step
+        """Whether the last step is done or has its batch."""
+        steps = [batch.step or 0 for batch in self._batches.values()]
+        return max(self._trained, *steps, 0) >= self._settings.last_step
 
     @property
     def may_open(self) -> bool:
@@ -116,12 +128,8 @@ class Course:
     @property
     def target_step(self) -> int | None:
         """The step that a group is sampled for; null: whichever comes."""
-        return self._next_step if self._settings.sync else None
-
-    @property
-    def _next_step(self) -> int:
-        steps = [batch.step or 0 for batch in self._batches.values()]
-        return max(self._trained, *steps, 0) + 1
+        # (The assembler gives the number of a batch that was refused to no other.)
+        return max(self._trained, self._newest_batch) + 1 if self._settings.sync else None
 
     def _leave(self, batch_id: str | None) -> None:
         batch = self._batches.pop(batch_id or "", None)
@@ -162,7 +170,7 @@ class Pace:
         while not self._course.may_open:
             if self._failure is not None:
                 raise self._failure
-            if self._course.done:
+            if self._course.over:
                 return None
             self._read.clear()
             await self._read.wait()

@@ -27,17 +27,18 @@ def check_accounts(found: dict[str, Any]) -> None:
 
 
 def check_steps(folder: Path, found: dict[str, Any], steps: int) -> None:
-    """Each batch up to so many was trained on, or refused: an assembler that was away for a while
-    may have brought it too late."""
+    """Each batch up to so many was trained on, or refused, and a refused last one was made up for:
+    behind a pause, groups wait that are too old by the time that it is their batch's turn."""
     told = rows(
         folder / "book.duckdb",
         "SELECT DISTINCT step, done.batch_id IS NOT NULL, refused.batch_id IS NOT NULL"
         " FROM batch_assembled"
         " LEFT JOIN (SELECT batch_id FROM step_completed) AS done USING (batch_id)"
         " LEFT JOIN (SELECT batch_id FROM batch_refused) AS refused USING (batch_id)"
-        f" WHERE step <= {steps} ORDER BY ALL",
+        " WHERE step <= (SELECT max(step) FROM step_completed) ORDER BY ALL",
     )
-    assert [step for step, _, _ in told] == list(range(1, steps + 1))
+    assert [step for step, _, _ in told] == list(range(1, len(told) + 1))
+    assert len(told) >= steps
     assert all(done != refused for _, done, refused in told), told
     assert found["steps"] == sum(done for _, done, _ in told) > steps // 2
 

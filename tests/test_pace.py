@@ -64,9 +64,19 @@ def test_nothing_is_opened_behind_the_last_batch_unless_that_is_refused() -> Non
     assert not course.done
     assert course.may_open
     course.take(a_step(1))
-    course.take(a_batch(2, "c"))
-    course.take(a_step(2))
+    assert not course.over
+    course.take(a_batch(3, "c"))
+    assert (course.done, course.over) == (True, False)
+    course.take(a_step(3))
     assert course.done
+    assert course.over
+
+
+def test_in_step_the_step_behind_a_batch_that_was_refused_is_sampled_for() -> None:
+    course = a_course(sync=True)
+    course.take(a_batch(1, "a"))
+    course.take(a_fact("batch_refused", batch_id=an_id("batch", 1)))
+    assert course.target_step == 2
 
 
 def test_in_step_a_group_is_opened_once_every_engine_has_the_version_trained_from() -> None:
@@ -110,6 +120,10 @@ def test_a_turn_comes_when_the_log_says_so(sqlite_url: str, tmp_path: Path, make
                 await asyncio.sleep(0.2)
                 assert not second.done()
                 recorder.batch_assembled(**_told(a_batch(1, an_id("group", 1))))
+                recorder.flush(10.0)
+                await asyncio.sleep(0.2)
+                assert not second.done(), "the trainer may still refuse it"
+                recorder.step_completed(step=1, batch_id=an_id("batch", 1), wall_s=1.0)
                 recorder.flush(10.0)
                 found = [first, await asyncio.wait_for(second, 30.0)]
                 following.cancel()

@@ -154,6 +154,14 @@ def test_a_batch_that_must_not_be_trained_on_is_named_and_the_next_one_is_taken(
     assert len(lab.facts("batch_refused")) == 2
 
 
+def test_a_step_is_done_in_place_of_a_last_one_whose_batch_was_refused(tmp_path: Path) -> None:
+    lab = a_lab(tmp_path)
+    lab.append(a_batch(0, step=1), a_batch(8, samples=[], step=2), a_batch(1, step=3))
+    lab.train(2)
+    assert [fact.step for fact in lab.facts("batch_refused")] == [2]
+    assert [fact.step for fact in lab.facts("step_completed")] == [1, 3]
+
+
 def _remove(lab: Lab, step: int) -> None:
     import shutil
 

@@ -102,13 +102,12 @@ class Trainer:
         self._clock = StepClock(torch.cuda.synchronize)
 
     def run(self, last_step: int, stopped: Callable[[], bool]) -> None:
-        """Brings the weights as they are to the engines, then trains until `last_step` is done or
-        `stopped` says so on rank 0: the step that runs is finished, and saved."""
+        """Brings the weights as they are to the engines, then trains until `last_step` is done (the
+        first one behind it, where its batch was refused) or `stopped` says so on rank 0: the step
+        that runs is finished, and saved."""
         self._clock = StepClock(torch.cuda.synchronize)  # what came before is start-up, no step
         self._publish_again()
         while self.progress.step < last_step and (job := self._next_job(stopped)) is not None:
-            if (job.step or 0) > last_step:
-                break
             if not self._step(job):
                 continue
             stop = groups.agreed(stopped())
