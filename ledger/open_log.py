@@ -85,6 +85,8 @@ def check_log(url: str, options: Mapping[str, str]) -> None:
     if registry is not None:
         from ledger import framed_log as framed_log
     if check_url(bare) == "kafka":
+        from encodings import idna as idna  # whoever looks up a host's name imports it
+
         from ledger import kafka_log as kafka_log
         from ledger.kafka.settings import parse
 

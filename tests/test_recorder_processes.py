@@ -204,6 +204,22 @@ def test_a_child_of_fork_has_an_incarnation_of_its_own_and_loses_nothing(
     assert len({fact.event_id for fact in facts}) == len(facts)
 
 
+IMPORTS = """
+from ledger.open_log import check_log
+check_log(url, {})
+before = set(sys.modules)
+recorder = a_recorder()
+recorder.bind(**IDS).turn_completed(turn_no=0)
+assert recorder.flush(30.0) and recorder.close()
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_no_thread_of_a_recorder_imports_anything(log_url: str, tmp_path: Path) -> None:
+    # A fork in the middle of that would leave its child a lock that nobody gives back.
+    assert run_script(IMPORTS, log_url, tmp_path / "spool") == "[]\n"
+
+
 def test_a_child_that_runs_another_program_starts_nothing(sqlite_url: str, make: Make) -> None:
     recorder = make(sqlite_url)
     recorder.flush()
