@@ -23,7 +23,18 @@ import duckdb
 
 from ledger.accounts.reports import COMPUTED, extended
 from ledger.book import Book
-from ledger.kept import KEPT, about, has_table, holding, made_by, owner, stamped, table_of
+from ledger.kept import (
+    KEPT,
+    about,
+    has_table,
+    holding,
+    kin,
+    listed,
+    made_by,
+    owner,
+    stamped,
+    table_of,
+)
 from ledger.one_run import WORTH_IT_FROM
 from ledger.some_runs import SomeRuns
 
@@ -75,7 +86,7 @@ class Keeper:
         quiet = self._quiet(now or datetime.now(UTC))
         if quiet == self._seen_to:
             return
-        for view in KEPT:
+        for view in KEPT.values():
             for runs in _portions(self._missing(view, quiet.keys())):
                 try:
                     self._keep(view, runs)
@@ -128,10 +139,8 @@ class Keeper:
         cursor = self._some_runs.cursor
         cursor.execute("BEGIN")
         cursor.execute(
-            "CREATE OR REPLACE TEMP TABLE made_of AS"
-            f" WITH stamped AS ({stamped(view)}) SELECT run_id, facts FROM stamped"
-            " WHERE kin IN (SELECT kin FROM stamped WHERE list_contains($runs::UUID[], run_id))",
-            {"runs": list(runs)},
+            f"CREATE OR REPLACE TEMP TABLE made_of AS SELECT run_id, facts FROM ({stamped(view)})"
+            f" WHERE run_id IN ({listed(kin(cursor, view, set(runs)))})"
         )
         shown = cursor.execute("SELECT run_id FROM made_of").fetchall()
         self._some_runs.show({run_id for (run_id,) in shown}, view)
@@ -169,7 +178,7 @@ def _put(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
         cursor.execute(
             f"DELETE FROM {table_of(view)} WHERE {owner(view)} IN (SELECT run_id FROM made_of)"
         )
-    elif rows:
+    elif rows or view not in COMPUTED:  # what is computed has a column once it has a row
         cursor.execute(f"CREATE TABLE {table_of(view)} AS FROM making LIMIT 0")
     if rows:
         cursor.execute(f"INSERT INTO {table_of(view)} BY NAME FROM making")

@@ -17,6 +17,7 @@ VIEWS = (
     "members",
     "dispositions",
     "slot_balance",
+    "scopes",
     "runs",
     "tasks",
     "turns",
@@ -52,6 +53,8 @@ VIEWS = (
     "pass_at_1",
     "pass_at_k",
     "book_problems",
+    "broken_in_runs",
+    "broken_across_runs",
     "conservation",
     "contaminated_votes",
     "contamination",
@@ -75,6 +78,7 @@ VIEWS = (
     "policy_lag",
     "selection",
     "exclusions_by_version",
+    "data_used",
     "dataset_use",
     "waste",
 )
@@ -87,6 +91,7 @@ def sql_file(name: str) -> str:
     return resources.files("ledger").joinpath(name).read_text()
 
 
+@cache
 def book_hash() -> str:
     """Changes with whatever would make a rebuilt book differ from this one."""
     digest = hashlib.sha256()

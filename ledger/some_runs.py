@@ -28,10 +28,14 @@ class SomeRuns:
         self.cursor.execute("SET TimeZone = 'UTC'")
         self._shown: Set[UUID] | None = None
         self._stand_ins: StandIns | None = None
+        self._settled: str | None = None
 
     def show(self, runs: Set[UUID], *views: str) -> None:
         """From here on these views show these runs' rows. Raises duckdb.Error, after which the
         cursor is of no more use."""
+        if self._settled is not None:
+            self.cursor.execute(f'DROP TABLE temp.main."{self._settled}"')
+            self._settled = None
         if self._stand_ins is None or runs != self._shown:
             several = ", ".join(f"'{run_id}'::UUID" for run_id in sorted(runs))
             only = f"run_id IN ({several})" if runs else "false"
@@ -41,6 +45,15 @@ class SomeRuns:
             )
             self._shown = frozenset(runs)
         self._stand_ins.prepare(" ".join(views))
+
+    def settle(self, view: str, rows: str) -> None:
+        """Until runs are shown again, `view` has the rows that a query has now, and all else shows
+        the whole book. So what is made of it takes little more than what it has besides."""
+        self.cursor.execute(f'CREATE TEMP TABLE "{view}" AS {rows}')
+        self._settled = view
+        if self._stand_ins is not None:
+            self._stand_ins.drop()
+            self._stand_ins = None
 
     def forget(self) -> None:
         """What was made in a transaction that was rolled back is made again."""

@@ -29,11 +29,11 @@ class StandIns:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, part: Part) -> None:
         self._cursor = cursor
-        (book,) = cursor.execute("SELECT current_database()").fetchone() or ("",)
+        whole = whole_names(cursor)
         self._queries = {
             name: query
             for name in (*tables(), *VIEWS)
-            if (query := part(name, f'"{book}".main."{name}"')) is not None
+            if (query := part(name, whole(name))) is not None
         }
         self._made: set[str] = set()
 
@@ -48,9 +48,21 @@ class StandIns:
             self._cursor.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {self._queries[name]}')
         self._made |= needed
 
+    def drop(self) -> None:
+        """Nothing stands before anything any more."""
+        for name in self._made & self._queries.keys():
+            self._cursor.execute(f'DROP VIEW temp.main."{name}"')
+        self._made = set()
+
     def prepare_all(self) -> None:
         """Make everything, for who asks the cursor itself."""
         self.prepare(" ".join(VIEWS))
+
+
+def whole_names(cursor: duckdb.DuckDBPyConnection) -> Callable[[str], str]:
+    """From the name of a table or view of the book to the name that nothing stands before."""
+    (book,) = cursor.execute("SELECT current_database()").fetchone() or ("",)
+    return lambda name: f'"{book}".main."{name}"'
 
 
 @cache
@@ -62,8 +74,10 @@ def tables() -> dict[str, str]:
 
 
 def named(text: str) -> set[str]:
-    """The tables and views that `text` may mean: every word that is the name of one."""
-    return set(re.findall(r"\w+", text)) & (tables().keys() | set(VIEWS))
+    """The tables and views that `text` may mean: every word that is the name of one, but in
+    comments and strings."""
+    words = re.findall(r"--[^\n]*|'[^']*'|(\w+)", text)
+    return set(words) & (tables().keys() | set(VIEWS))
 
 
 @cache

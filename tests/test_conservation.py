@@ -157,6 +157,22 @@ def judged(facts: Sequence[Fact], **fields: Any) -> Case:
     return Case().change(fact, **fields)
 
 
+def of_another_run(trajectory: str, slot: int) -> Fact:
+    (fact,) = added(
+        "trajectory_started", run_id=an_id("run", 3), group_id=group_id(8),
+        trajectory_id=trajectory, slot=slot, task_id="t",
+    ).also  # fmt: skip
+    return fact
+
+
+def rewarded_by_another_run(facts: Sequence[Fact]) -> Case:
+    reward = replace(
+        one(facts, RewardAssigned, trajectory_id=T01), run_id=an_id("run", 3), event_id=new_id()
+    )
+    case = member(facts, G0, 1, reward_event_id=reward.event_id)
+    return replace(case, also=[*case.also, reward])
+
+
 def a_batch(facts: Sequence[Fact], step: int) -> BatchAssembled:
     return one(facts, BatchAssembled, step=step)
 
@@ -218,6 +234,23 @@ CASES: dict[str, tuple[Callable[[Sequence[Fact]], Case], list[Row]]] = {
             one(facts, TrajectoryStarted, trajectory_id=T11_REFILL), replaces=UNKNOWN
         ),
         [("refill_in_slot", None, G1, T11_REFILL, "an attempt in slot 1", "none")],
+    ),
+    "a refill of another run's attempt": (
+        lambda facts: Case(also=[of_another_run(UNKNOWN, slot=1)]).change(
+            one(facts, TrajectoryStarted, trajectory_id=T11_REFILL), replaces=UNKNOWN
+        ),
+        [
+            ("group_known", None, group_id(8), UNKNOWN, "group_opened", "1 attempts"),
+            ("refill_in_slot", None, G1, T11_REFILL, "an attempt in slot 1", "none"),
+        ],
+    ),
+    "an attempt of two runs": (
+        lambda _: Case(also=[of_another_run(T00, slot=0)]),
+        [
+            ("group_known", None, group_id(8), T00, "group_opened", "1 attempts"),
+            ("one_slot_per_trajectory", None, G0, T00, "one slot",
+             ", ".join(sorted(f"slot 0 of {group}" for group in (G0, group_id(8))))),
+        ],
     ),
     "a group decided twice": (
         lambda facts: again(facts, GroupDecided, {"group_id": G0}, mean=0.25),
@@ -287,6 +320,10 @@ CASES: dict[str, tuple[Callable[[Sequence[Fact]], Case], list[Row]]] = {
     ),
     "a vote whose reward fact nobody has": (
         lambda facts: lost(facts, RewardAssigned, trajectory_id=T01),
+        [("voted_reward", None, G0, T01, "0.0", "no reward fact")],
+    ),
+    "a vote with a reward of another run": (
+        rewarded_by_another_run,
         [("voted_reward", None, G0, T01, "0.0", "no reward fact")],
     ),
     "a zero that no verifier gave": (

@@ -132,12 +132,11 @@ def page(reading: Reading, wanted: Wanted, offset: int) -> dict[str, Any]:
 def select(reading: Reading, wanted: Wanted, offset: int) -> list[Row]:
     """A page's rows, and one more where there are more."""
     source = reading.source
-    named = {} if source is None else source.parameters
     every = f'"{wanted.view}"' if source is None else f"({source.all_rows()})"
     given = {column: value for column, value in wanted.filters.items() if value is not None}
     where = " AND ".join(f'"{column}" = ${column}' for column in given)
     return reading.rows(
         f"FROM {every}" + (f" WHERE {where}" if where else "")
         + f" ORDER BY {wanted.order} LIMIT {wanted.limit + 1} OFFSET {offset}",
-        {**named, **given},
+        given,
     )  # fmt: skip

@@ -151,7 +151,7 @@ def _rows(
     has = {str(name) for (name,) in described.fetchall()}
     asked = {name: value for name, value in filters.items() if value is not None and name in has}
     where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
-    parameters = {**source.parameters, **asked}
+    parameters = asked
     if limit is None:
         rows = f"SELECT * FROM ({source.all_rows()}) WHERE {where} ORDER BY {account.order}"
         result = source.cursor.execute(rows, parameters)

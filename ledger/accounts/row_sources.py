@@ -1,6 +1,7 @@
 """Where the rows of a view are read, of all runs or of one: as little of the book as says the same.
 
-1. Of an account that is kept: its kept rows, and the view for the runs of which none hold.
+1. Of an account that is kept: its kept rows, and the view for the runs of which none hold. Where
+   rows of another view are kept for it: the view, made of these and of what it has besides.
 2. Of a run, where the view covers it: the view, with that run's attempts alone.
 3. Else the view.
 
@@ -11,13 +12,13 @@ Invariant: the rows are those of the view over the whole book (`tests/test_kept.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Generator, Set
+from dataclasses import dataclass
 from uuid import UUID
 
 import duckdb
 
-from ledger.kept import KEPT, about, has_table, holding, keeps, kin, owner, standing, table_of
+from ledger.kept import KEPT, has_table, keeps, kin, listed, owner, standing, table_of
 from ledger.one_run import OneRun, covers
 from ledger.some_runs import SomeRuns
 from ledger.stand_ins import StandIns
@@ -32,8 +33,7 @@ class RowSource:
     made: str | None
     """The view, where rows are to be made; null: all are kept."""
     stored: str | None = None
-    """A query of rows that are kept, with `parameters`."""
-    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
+    """A query of rows that are kept."""
     kept: Set[UUID] = frozenset()
     """Runs of which it also has what is computed beside the rows."""
     stand_ins: StandIns | None = None
@@ -80,34 +80,40 @@ class RowSources:
     def _partly(self, view: str, run_id: UUID | None) -> RowSource | None:
         noted = keeps(self._plain)
         if view in KEPT and noted:
-            return self._kept(view, run_id)
+            return self._kept(view, KEPT[view], run_id)
         if run_id is not None and covers(view):
             return self._alone(view, run_id, noted)
         return None
 
-    def _kept(self, view: str, run_id: UUID | None) -> RowSource | None:
-        """Null: nothing is kept."""
+    def _kept(self, view: str, of: str, run_id: UUID | None) -> RowSource | None:
+        """Of a view for which rows `of` one are kept. Null: nothing is kept."""
         cursor = self._some_runs.cursor
         cursor.execute("BEGIN")
-        known = standing(cursor, view)
+        known = standing(cursor, of)
         if run_id is None and not known.kept:
             cursor.execute("COMMIT")
             return None
         shown = known.others
-        if run_id is not None:
-            shown = frozenset[UUID]() if run_id in known.kept else kin(cursor, view, run_id)
-        self._some_runs.show(shown, view)
-        if not has_table(cursor, view):
-            return RowSource(cursor, view)
+        if run_id is not None and shown != {run_id}:
+            shown = frozenset[UUID]() if run_id in known.kept else kin(cursor, of, {run_id})
+        self._some_runs.show(shown, of)
         # (Nothing is shown of a run that is kept, and a row of no run is of those that are shown.)
-        stored = f"SELECT * FROM {table_of(view)} WHERE {owner(view)} IN ({holding(view)})"
-        return RowSource(cursor, view if shown else None, stored, about(view), known.kept)
+        stored = f"FROM {table_of(of)} WHERE {owner(of)} IN ({listed(known.kept)})"
+        source = (
+            RowSource(cursor, of if shown else None, stored, known.kept)
+            if has_table(cursor, of)
+            else RowSource(cursor, of)
+        )
+        if of == view:
+            return source
+        self._some_runs.settle(of, source.all_rows())
+        return RowSource(cursor, view)
 
     def _alone(self, view: str, run_id: UUID, noted: bool) -> RowSource | None:
         """Null: others' facts may be in its rows."""
         cursor = self._one_run.cursor
         cursor.execute("BEGIN")
-        if noted and kin(cursor, view, run_id) != {run_id}:
+        if noted and kin(cursor, view, {run_id}) != {run_id}:
             cursor.execute("COMMIT")
             return None
         shown = self._one_run.show(run_id)

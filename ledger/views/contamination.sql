@@ -10,7 +10,7 @@ together AS (
         run_id,
         group_id,
         rule_set,
-        count_if(contaminates) AS contaminating,
+        count(*) FILTER (contaminates) AS contaminating,
         list(slot ORDER BY slot, trajectory_id) AS slots,
         list(reward ORDER BY slot, trajectory_id) AS rewards,
         list(advantage_with ORDER BY slot, trajectory_id) AS advantages_with,

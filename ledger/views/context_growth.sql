@@ -31,5 +31,5 @@ SELECT
     sum(completion_tokens) AS policy_tokens,
     sum(prompt_tokens::DOUBLE - prompt_before - completion_before)
         FILTER (segment = segment_before) AS tool_tokens,
-    count_if(segment IS DISTINCT FROM segment_before) AS segments_begun
+    count(*) FILTER (segment IS DISTINCT FROM segment_before) AS segments_begun
 FROM grown GROUP BY run_id, turn_no;

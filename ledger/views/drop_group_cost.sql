@@ -19,7 +19,7 @@ by_group AS (
         group_id,
         expected_size,
         count(*) AS judged,
-        count_if(lost) AS lost
+        count(*) FILTER (lost) AS lost
     FROM slots
     JOIN opened_groups USING (group_id)
     GROUP BY slots.run_id, rule_set, group_id, expected_size
@@ -33,8 +33,8 @@ SELECT
     sum(judged) AS slots,
     sum(lost) AS slots_lost,
     sum(lost) / sum(judged) AS share_of_slots,
-    count_if(lost > 0) AS groups_hit,
-    count_if(lost > 0) / count(*) AS share_of_groups,
+    count(*) FILTER (lost > 0) AS groups_hit,
+    count(*) FILTER (lost > 0) / count(*) AS share_of_groups,
     1 - (1 - sum(lost) / sum(judged)) ** expected_size AS share_if_independent
 FROM by_group
 WHERE judged = expected_size

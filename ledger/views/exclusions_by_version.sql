@@ -43,15 +43,16 @@ SELECT
     -- Null: unknown, or it ended before its first token.
     policy_version,
     count(*) AS judged,
-    count_if(NOT trainable) AS excluded,
-    count_if(NOT trainable) / count(*) AS excluded_share,
-    count_if(NOT trainable AND blame = 'infrastructure') AS infrastructure,
-    count_if(NOT trainable AND blame = 'verifier') AS verifier,
-    count_if(NOT trainable AND blame = 'scheduler') AS scheduler,
-    count_if(NOT trainable AND blame = 'task') AS task,
-    count_if(NOT trainable AND blame = 'unknown') AS unknown,
+    count(*) FILTER (NOT trainable) AS excluded,
+    count(*) FILTER (NOT trainable) / count(*) AS excluded_share,
+    count(*) FILTER (NOT trainable AND blame = 'infrastructure') AS infrastructure,
+    count(*) FILTER (NOT trainable AND blame = 'verifier') AS verifier,
+    count(*) FILTER (NOT trainable AND blame = 'scheduler') AS scheduler,
+    count(*) FILTER (NOT trainable AND blame = 'task') AS task,
+    count(*) FILTER (NOT trainable AND blame = 'unknown') AS unknown,
     -- Nothing but a reward was missing.
-    count_if(NOT trainable AND coalesce(blame = 'policy', true)) AS reward_missing,
-    count_if(NOT trainable AND first_token_version IS NOT NULL) AS excluded_after_first_token
+    count(*) FILTER (NOT trainable AND coalesce(blame = 'policy', true)) AS reward_missing,
+    count(*) FILTER (NOT trainable AND first_token_version IS NOT NULL)
+        AS excluded_after_first_token
 FROM both_ways
 GROUP BY run_id, rule_set, version_when, policy_version;

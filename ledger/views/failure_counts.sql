@@ -54,7 +54,7 @@ by_attempt AS (
         blame,
         bool_or(ends) AS ends,
         -- A sandbox lost under a command is an error of both, and one failure.
-        greatest(count_if(of_sandbox), count_if(NOT of_sandbox), 1) AS failures,
+        greatest(count(*) FILTER (of_sandbox), count(*) FILTER (NOT of_sandbox), 1) AS failures,
         greatest(
             count(seconds) FILTER (of_sandbox), count(seconds) FILTER (NOT of_sandbox)
         ) AS failures_timed,
@@ -75,7 +75,7 @@ counted AS (
         sum(failures) AS failures,
         sum(failures_timed) AS failures_timed,
         count(*) AS trajectories,
-        count_if(ends) AS trajectories_ended,
+        count(*) FILTER (ends) AS trajectories_ended,
         count(DISTINCT {'group_id': group_id, 'slot': slot}) AS slots,
         count(DISTINCT group_id) AS groups,
         sum(seconds) AS seconds,

@@ -108,9 +108,9 @@ survived AS (
         rule_set,
         any_value(hazards.stage) AS stage,
         count(*) AS attempts,
-        count_if(NOT attempts.lost) AS survivors,
-        count_if(NOT attempts.lost AND passed IS NULL) AS survivors_unscored,
-        count_if(NOT attempts.lost AND passed) AS passed,
+        count(*) FILTER (NOT attempts.lost) AS survivors,
+        count(*) FILTER (NOT attempts.lost AND passed IS NULL) AS survivors_unscored,
+        count(*) FILTER (NOT attempts.lost AND passed) AS passed,
         sum(exp(least(lost_per_hour * hours, 700))) FILTER (NOT attempts.lost AND passed)
         / nullif(
             sum(exp(least(lost_per_hour * hours, 700)))

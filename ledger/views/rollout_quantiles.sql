@@ -7,9 +7,9 @@ WITH counted AS (
         run_id,
         step,
         count(*) AS trajectories,
-        count_if(state = 'ended') AS ended,
-        count_if(state IN ('aborted', 'abandoned')) AS censored,
-        count_if(state = 'in_flight') AS in_flight,
+        count(*) FILTER (state = 'ended') AS ended,
+        count(*) FILTER (state IN ('aborted', 'abandoned')) AS censored,
+        count(*) FILTER (state = 'in_flight') AS in_flight,
         min(started_at) AS started_at,
         max(started_at) AS last_started_at,
         list(alive_until ORDER BY alive_until)

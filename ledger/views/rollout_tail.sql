@@ -27,7 +27,7 @@ trainable_counted AS (
         min(started_at) AS started_at,
         list(alive_until ORDER BY alive_until) FILTER (state = 'ended') AS ends,
         max(alive_until) AS last_end,
-        count_if(alive_until IS NULL) AS open_ended
+        count(*) FILTER (alive_until IS NULL) AS open_ended
     FROM step_attempts
     JOIN judged USING (run_id, trajectory_id)
     WHERE trainable
@@ -101,7 +101,7 @@ in_tail AS (
                 FILTER (counts),
             0
         ) AS counting_s,
-        count_if(counts IS NULL) AS unknown
+        count(*) FILTER (counts IS NULL) AS unknown
     FROM reached GROUP BY run_id, step, rule_set
 ),
 waited AS (

@@ -1,10 +1,6 @@
 -- One row per run: its scope as last declared, and how much of it the book has.
 CREATE OR REPLACE VIEW runs AS
-WITH declared AS (
-    SELECT * FROM run_declared
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY log_time DESC, log_offset DESC) = 1
-),
-opened AS (
+WITH opened AS (
     SELECT run_id, count(*) AS groups, sum(expected_size) AS slots
     FROM opened_groups GROUP BY run_id
 ),
@@ -52,7 +48,7 @@ SELECT
     last_finished_at,
     coalesce(resource_declarations, 0) AS resource_declarations,
     configuration
-FROM declared
+FROM scopes
 LEFT JOIN opened USING (run_id)
 LEFT JOIN started USING (run_id)
 LEFT JOIN finished USING (run_id)

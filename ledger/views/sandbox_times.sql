@@ -10,8 +10,8 @@ SELECT
     vcpus,
     hour,
     count(*) AS tries,
-    count_if(failed) AS failed,
-    count_if(failed) / count(*) AS failed_share,
+    count(*) FILTER (failed) AS failed,
+    count(*) FILTER (failed) / count(*) AS failed_share,
     -- Those that went well and whose time is known: of these the percentiles, as the least time
     -- that at least so many of them took at the most.
     count(seconds) FILTER (NOT failed) AS timed,

@@ -42,8 +42,9 @@ counted AS (
         avg(tokens) AS mean_tokens,
         count(started_at) FILTER (finished_at IS NOT NULL) AS timed,
         avg(date_diff('microsecond', started_at, finished_at) / 1e6) AS mean_s,
-        count_if(isfinite(reward) AND abs(reward) <= 1e100) AS scored,
-        count_if(isfinite(reward) AND abs(reward) <= 1e100 AND reward >= pass_threshold) AS passed
+        count(*) FILTER (isfinite(reward) AND abs(reward) <= 1e100) AS scored,
+        count(*) FILTER (isfinite(reward) AND abs(reward) <= 1e100 AND reward >= pass_threshold)
+            AS passed
     FROM chosen
     LEFT JOIN started USING (run_id, trajectory_id)
     LEFT JOIN finished USING (run_id, trajectory_id)

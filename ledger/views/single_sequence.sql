@@ -55,7 +55,7 @@ counted AS (
         engine,
         coalesce(target_step + 1, 0) AS of_step,
         count(*) AS turns,
-        count_if(whole) AS turns_without_first_token
+        count(*) FILTER (whole) AS turns_without_first_token
     FROM timed GROUP BY run_id, engine, of_step
 )
 SELECT

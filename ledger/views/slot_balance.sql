@@ -7,16 +7,16 @@ WITH counted AS (
         any_value(step) AS step,
         any_value(batch_id) AS batch_id,
         count(*) AS slots,
-        count_if(disposition = 'never_started') AS never_started,
-        count_if(disposition = 'in_flight') AS in_flight,
-        count_if(disposition = 'pending') AS pending,
-        count_if(disposition = 'decided') AS decided,
-        count_if(disposition = 'trained') AS trained,
-        count_if(disposition = 'masked') AS masked,
-        count_if(disposition = 'evaluated') AS evaluated,
-        count_if(disposition = 'excluded') AS excluded,
-        count_if(disposition = 'dropped') AS dropped,
-        count_if(disposition = 'abandoned') AS abandoned
+        count(*) FILTER (disposition = 'never_started') AS never_started,
+        count(*) FILTER (disposition = 'in_flight') AS in_flight,
+        count(*) FILTER (disposition = 'pending') AS pending,
+        count(*) FILTER (disposition = 'decided') AS decided,
+        count(*) FILTER (disposition = 'trained') AS trained,
+        count(*) FILTER (disposition = 'masked') AS masked,
+        count(*) FILTER (disposition = 'evaluated') AS evaluated,
+        count(*) FILTER (disposition = 'excluded') AS excluded,
+        count(*) FILTER (disposition = 'dropped') AS dropped,
+        count(*) FILTER (disposition = 'abandoned') AS abandoned
     FROM dispositions GROUP BY group_id
 )
 SELECT

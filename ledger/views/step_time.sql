@@ -31,7 +31,7 @@ ended AS (
         step,
         trainer_incarnation,
         count(*) AS members,
-        count_if(stop_reason IN ('turn_cap', 'output_cap', 'context_cap', 'clock_cap'))
+        count(*) FILTER (stop_reason IN ('turn_cap', 'output_cap', 'context_cap', 'clock_cap'))
             AS members_truncated,
         max(occurred_at) AS last_end,
         arg_max(

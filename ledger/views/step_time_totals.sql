@@ -5,7 +5,7 @@ WITH summed AS (
     SELECT
         run_id,
         count(*) AS steps,
-        count_if(retrained) AS retrained_steps,
+        count(*) FILTER (retrained) AS retrained_steps,
         min(started_at) AS started_at,
         max(ended_at) AS ended_at,
         sum(wall_s) AS wall_s,

@@ -63,7 +63,7 @@ attempted AS (
     SELECT
         run_id,
         span,
-        count_if(ended_here) AS attempted,
+        count(*) FILTER (ended_here) AS attempted,
         sum(share) AS attempted_equivalents
     FROM active GROUP BY run_id, span
 ),
@@ -72,9 +72,9 @@ completed AS (
         run_id,
         rule_set,
         span,
-        count_if(ended_here) AS completed,
+        count(*) FILTER (ended_here) AS completed,
         sum(share) AS completed_equivalents,
-        count_if(straddles) AS straddled
+        count(*) FILTER (straddles) AS straddled
     FROM active
     JOIN judged USING (run_id, trajectory_id)
     JOIN scored USING (run_id, trajectory_id)
@@ -129,7 +129,7 @@ numbered AS (
         run_id,
         started_at,
         finished_at,
-        count_if(covered_until IS NULL OR started_at > covered_until) OVER (
+        count(*) FILTER (covered_until IS NULL OR started_at > covered_until) OVER (
             PARTITION BY run_id ORDER BY started_at ROWS UNBOUNDED PRECEDING
         ) AS island
     FROM reached

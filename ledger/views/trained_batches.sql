@@ -32,7 +32,7 @@ newest AS (
             {'stands': NOT undone, 'log_offset': log_offset}
         ) AS done,
         bool_and(undone) AS undone,
-        count_if(undone) AS steps_undone,
+        count(*) FILTER (undone) AS steps_undone,
         coalesce(sum(wall_s) FILTER (undone), 0) AS undone_s
     FROM steps_done GROUP BY run_id, batch_id
 )
