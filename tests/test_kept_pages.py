@@ -43,7 +43,16 @@ def test_a_served_page_of_what_is_kept_in_part_is_that_of_the_view(
         shown = list[Any]()
         for opened in (in_part.open_view(view, run_id), in_part.open()):
             with opened as reading:
-                found = page(reading, wanted, 0)
-                rows = completed(reading, view, found.pop("rows"))
-                shown.append((found, in_words(rows)))
+                pages = [page(reading, wanted, first) for first in (0, 5)]
+                rows = [completed(reading, view, each.pop("rows")) for each in pages]
+                shown.append((pages, [in_words(each) for each in rows]))
         assert shown[0] == shown[1]
+
+
+def test_a_page_behind_the_first_reads_what_is_kept_while_nothing_came(in_part: Readings) -> None:
+    ((place, end),) = in_part.newest().items()
+    wanted = Wanted("waste", total_order("waste", "run_id"), {}, 2, None)
+    for then, is_now in (({place: end}, True), ({place: end - 1}, False)):
+        with in_part.open_view("waste", None, then) as reading:
+            assert (reading.source is not None, reading.positions) == (is_now, then)
+            assert len(page(reading, wanted, 2)["rows"]) == 2

@@ -102,7 +102,7 @@ class Desk:
         def compute() -> tuple[bytes, Positions]:
             readings = self.owner.readings
             large = sum(self.owner.standing.positions.values()) >= WORTH_IT_FROM
-            alone = readings.open_view(*of_view) if of_view and large and at is None else None
+            alone = readings.open_view(*of_view, at) if of_view and large else None
             with alone or readings.open(at) as reading:
                 return to_json(look(reading)), reading.positions
 
