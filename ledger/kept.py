@@ -72,14 +72,20 @@ def made_by() -> str:
 
 def kin_of(view: str) -> str:
     """The column of `run_facts` by which runs are kin in an account."""
-    return "kin_by_engines" if "engine_sampled" in made_of(view) else "kin_by_names"
+    return "kin_by_engines" if asks_engines(view) else "kin_by_names"
+
+
+def asks_engines(view: str) -> bool:
+    """Whether what runs did at one engine is in each other's rows."""
+    return "engine_sampled" in made_of(view)
 
 
 def stamped(view: str) -> str:
     """A query of each run's stamp: how many facts the book has of it and its kin."""
-    kin = kin_of(view)
+    column = kin_of(view)
     return (
-        f"SELECT run_id, {kin} AS kin, sum(facts) OVER (PARTITION BY {kin}) AS facts FROM run_facts"
+        f"SELECT run_id, {column} AS kin, sum(facts) OVER (PARTITION BY {column}) AS facts"
+        " FROM run_facts"
     )
 
 

@@ -36,7 +36,9 @@ class SomeRuns:
         if self._settled is not None:
             self.cursor.execute(f'DROP TABLE temp.main."{self._settled}"')
             self._settled = None
-        if self._stand_ins is None or runs != self._shown:
+        if self._stand_ins is not None and runs != self._shown:
+            self.forget()  # what isn't asked for now would stay before its table
+        if self._stand_ins is None:
             several = ", ".join(f"'{run_id}'::UUID" for run_id in sorted(runs))
             only = f"run_id IN ({several})" if runs else "false"
             self._stand_ins = StandIns(
@@ -51,13 +53,13 @@ class SomeRuns:
         the whole book. So what is made of it takes little more than what it has besides."""
         self.cursor.execute(f'CREATE TEMP TABLE "{view}" AS {rows}')
         self._settled = view
+        self.forget()
+
+    def forget(self) -> None:
+        """Make everything again, also after a transaction that was rolled back."""
         if self._stand_ins is not None:
             self._stand_ins.drop()
             self._stand_ins = None
-
-    def forget(self) -> None:
-        """What was made in a transaction that was rolled back is made again."""
-        self._stand_ins = None
 
     def close(self) -> None:
         self.cursor.close()

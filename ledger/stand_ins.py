@@ -49,9 +49,9 @@ class StandIns:
         self._made |= needed
 
     def drop(self) -> None:
-        """Nothing stands before anything any more."""
+        """None of them stands before anything any more."""
         for name in self._made & self._queries.keys():
-            self._cursor.execute(f'DROP VIEW temp.main."{name}"')
+            self._cursor.execute(f'DROP VIEW IF EXISTS temp.main."{name}"')
         self._made = set()
 
     def prepare_all(self) -> None:

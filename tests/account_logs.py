@@ -261,7 +261,7 @@ class Stories:
                 one_run.show(UUID(of.run_id)).prepare(query)
                 cursors.append(one_run.cursor)
             if view in KEPT:
-                some_runs.show(kin(book, view, UUID(of.run_id)), query)
+                some_runs.show(kin(book, view, {UUID(of.run_id)}), query)
                 cursors.append(some_runs.cursor)
             for cursor in cursors:
                 alone = cursor.execute(query, [of.run_id]).fetchall()

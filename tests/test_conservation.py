@@ -248,7 +248,7 @@ CASES: dict[str, tuple[Callable[[Sequence[Fact]], Case], list[Row]]] = {
         lambda _: Case(also=[of_another_run(T00, slot=0)]),
         [
             ("group_known", None, group_id(8), T00, "group_opened", "1 attempts"),
-            ("one_slot_per_trajectory", None, G0, T00, "one slot",
+            ("one_slot_per_trajectory", None, min(G0, group_id(8)), T00, "one slot",
              ", ".join(sorted(f"slot 0 of {group}" for group in (G0, group_id(8))))),
         ],
     ),

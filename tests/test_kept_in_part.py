@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
 
+from api.server.reading import Readings
+from consumers import keeper
 from ledger.accounts.registry import find_account
 from ledger.accounts.reports import Reports, report
 from ledger.book import Book
 from ledger.facts import Fact
+from ledger.facts.lists import GroupDecision
 from ledger.kept import KEPT, kin, standing
 from ledger.open_log import open_log
 from tests.books import append, numbered, projected
 from tests.builders import a_fact, an_id
-from tests.decided_runs import Slot, TellRun
-from tests.kept_books import add, assert_as_plain, book_at, keep
+from tests.decided_runs import Slot, TellRun, at
+from tests.kept_books import EVALUATION, add, assert_as_plain, book_at, keep
 
 A, B, C, D = (an_id("run of", n) for n in range(4))
 ATTEMPT = TellRun(A, seed=50).trajectory_id(0, 0)
@@ -155,11 +159,61 @@ def test_traces_of_runs_that_are_kept_or_not_are_in_the_use_of_data(owner: Book)
 
 
 def test_a_reader_of_several_accounts_sees_the_whole_book_behind_each(owner: Book) -> None:
-    add(owner, told(D, 62).facts)
-    reports = Reports(owner.connection)
-    for name in ("conservation", "dataset-use", "slot-balance", "conservation", "stop-reasons"):
+    """What was shown of one run for an account stands before nothing in the next."""
+    evaluation = TellRun(EVALUATION, seed=63)
+    evaluation.say("run_declared", kind="eval", tasks=1, attempts_per_task=1)
+    evaluation.group(0, None, [Slot(1.0), Slot(0.0)], GroupDecision.EVALUATED)
+    add(owner, [*told(D, 62).facts, *evaluation.facts])
+    reports, readings = Reports(owner.connection), Readings(owner.connection, 60.0)
+    for name in ("stop-reasons", "conservation", "dataset-use", "slot-balance", "conservation"):
         account = find_account(name)
-        for run_id in (None, UUID(D), UUID(A)):
+        for run_id in (None, UUID(D), UUID(A), UUID(EVALUATION)):
             found = reports.ask(account, run_id=run_id)
             assert found.rows
             assert found == report(owner.connection, account, run_id=run_id)
+            with readings.open_view(account.view, run_id) as reading:
+                assert reading.source is not None
+                every = f"SELECT count(*) AS n FROM ({reading.source.all_rows()})"
+                asked = f"{every} WHERE run_id = '{run_id}'" if run_id else every
+                assert reading.rows(asked) == [{"n": found.total}]
+    identities = [row[0] for row in reports.ask(find_account("conservation")).rows]
+    assert identities.count("evaluation_slots") == 1
+
+
+def test_an_attempt_of_two_runs_is_in_the_accounts_of_each_by_its_own_facts(owner: Book) -> None:
+    """Beside engines of their own: at one of them a request waits behind the attempt's turn."""
+    facts = list[Fact]()
+    for n, (run_id, engine) in enumerate(((A, "e1"), (B, "e2"))):
+        cap = {"engine_context_cap_tokens": 200, "occurred_at": at(-3_600)}
+        facts.append(a_fact("resources_declared", seed=95 + n, run_id=run_id, **cap))
+        facts.append(a_turn(97 + n, run_id, ATTEMPT, engine, ended_s=115, client_s=30.0))
+    facts.append(a_turn(99, B, an_id("behind"), "e2", ended_s=110, client_s=10.0, queue_s=1.0))
+    with mock.patch.object(keeper, "FACTS_AT_ONCE", 0):  # each run by itself
+        for mine in (A, B):
+            add(owner, [fact for fact in facts if fact.run_id == mine])
+            keep(owner)
+    for view, kept in KEPT.items():
+        assert standing(owner.connection, kept).others == set()
+        assert_as_plain(owner.connection, view, [None, UUID(A), UUID(B)])
+    runaways = Reports(owner.connection).ask(find_account("runaway-contexts"))
+    behind = [runaways.columns.index(name) for name in ("run_id", "queued_behind")]
+    assert {tuple(row[place] for place in behind) for row in runaways.rows} == {
+        (UUID(A), 0),
+        (UUID(B), 1),
+    }
+
+
+def a_turn(seed: int, run_id: str, trajectory_id: str, engine: str, **times: float) -> Fact:
+    ids: dict[str, Any] = {"trajectory_id": trajectory_id, "group_id": an_id("of", seed), "slot": 3}
+    told = {"occurred_at": at(times.pop("ended_s")), "queue_s": 0.0} | times
+    tokens = {"prompt_tokens": 500 if seed < 99 else 1, "completion_tokens": 100}
+    return a_fact(
+        "turn_completed",
+        seed=seed,
+        run_id=run_id,
+        engine=engine,
+        turn_no=0,
+        **ids,
+        **told,
+        **tokens,
+    )

@@ -4,6 +4,7 @@ and how much data a run consumed."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -198,6 +199,22 @@ def test_selection_sets_what_was_taken_against_what_was_dropped(ask: Ask) -> Non
         ("zero_variance", None, 0.5, 1.0, 0.333),
         ("taken", 1.0, 1.0, 0.667, 0.0),
     ]
+
+
+def test_of_a_run_that_never_said_what_passes_nobody_knows_how_many_did(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    run = TellRun(CHOICE, seed=9)
+    run.group(0, None, [Slot(1.0), Slot(0.0)])
+    run.group(1, "stale", [Slot(None, INFRASTRUCTURE)])
+    with open_log(sqlite_url) as log:
+        append(log, numbered(run.facts))
+    projected(sqlite_url, tmp_path / "book")
+    assert rows(
+        tmp_path / "book",
+        "SELECT reason, scored, passed, pass_rate, pass_rate_against_taken FROM selection"
+        " ORDER BY reason",
+    ) == [("infrastructure", 0, None, None, None), ("taken", 2, None, None, None)]
 
 
 def test_exclusions_by_the_version_when_submitted_and_by_that_of_the_first_token(ask: Ask) -> None:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import duckdb
 
-from ledger.kept import KEPT, has_table, keeps, kin, listed, owner, standing, table_of
+from ledger.kept import KEPT, asks_engines, has_table, keeps, kin, listed, owner, standing, table_of
 from ledger.one_run import OneRun, covers
 from ledger.some_runs import SomeRuns
 from ledger.stand_ins import StandIns
@@ -106,14 +106,15 @@ class RowSources:
         )
         if of == view:
             return source
-        self._some_runs.settle(of, source.all_rows())
+        whose = "" if run_id is None else f" WHERE run_id = '{run_id}'"
+        self._some_runs.settle(of, f"FROM ({source.all_rows()}){whose}")
         return RowSource(cursor, view)
 
     def _alone(self, view: str, run_id: UUID, noted: bool) -> RowSource | None:
-        """Null: others' facts may be in its rows."""
+        """Null: others' facts may be in its rows, or what is noted doesn't say whether they are."""
         cursor = self._one_run.cursor
         cursor.execute("BEGIN")
-        if noted and kin(cursor, view, {run_id}) != {run_id}:
+        if (kin(cursor, view, {run_id}) != {run_id}) if noted else asks_engines(view):
             cursor.execute("COMMIT")
             return None
         shown = self._one_run.show(run_id)

@@ -97,7 +97,7 @@ moved AS (
 one_slot_per_trajectory AS (
     SELECT
         'one_slot_per_trajectory', 'partition', min(run_id), NULL::BIGINT,
-        arg_min(group_id, log_offset), trajectory_id,
+        min(group_id), trajectory_id,
         'one slot',
         string_agg(DISTINCT place, ', ' ORDER BY place),
         'facts of this attempt are in ' || string_agg(DISTINCT place, ' and ' ORDER BY place)
@@ -112,7 +112,7 @@ refill_in_slot AS (
         'refill_in_slot', 'partition', refill.run_id, NULL::BIGINT, refill.group_id,
         refill.trajectory_id,
         printf('an attempt in slot %d', refill.slot),
-        coalesce(any_value(printf('slot %d of %s', old.slot, old.group_id::VARCHAR)), 'none'),
+        coalesce(min(printf('slot %d of %s', old.slot, old.group_id::VARCHAR)), 'none'),
         printf(
             'this attempt in slot %d replaces %s, which is no attempt in that slot',
             refill.slot, refill.replaces::VARCHAR

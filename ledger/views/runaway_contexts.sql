@@ -38,6 +38,7 @@ WITH runaways AS (
 -- Minute by minute, to find who was at the engine meanwhile.
 present AS (
     SELECT
+        run_id,
         trajectory_id,
         turn_no,
         engine,
@@ -73,6 +74,7 @@ others AS (
 ),
 behind AS (
     SELECT
+        present.run_id,
         present.trajectory_id,
         turn_no,
         count(DISTINCT event_id) FILTER (NOT failed) AS queued_behind,
@@ -85,7 +87,7 @@ behind AS (
         AND others.since < present.minute + INTERVAL 1 MINUTE
         AND others.since >= began_at
         AND others.since < ended_at
-    GROUP BY present.trajectory_id, turn_no
+    GROUP BY present.run_id, present.trajectory_id, turn_no
 )
 SELECT
     run_id,
@@ -106,4 +108,4 @@ SELECT
     coalesce(queued_behind, 0) AS queued_behind,
     coalesce(timed_out_behind, 0) AS timed_out_behind
 FROM runaways
-LEFT JOIN behind USING (trajectory_id, turn_no);
+LEFT JOIN behind USING (run_id, trajectory_id, turn_no);

@@ -43,8 +43,12 @@ counted AS (
         count(started_at) FILTER (finished_at IS NOT NULL) AS timed,
         avg(date_diff('microsecond', started_at, finished_at) / 1e6) AS mean_s,
         count(*) FILTER (isfinite(reward) AND abs(reward) <= 1e100) AS scored,
-        count(*) FILTER (isfinite(reward) AND abs(reward) <= 1e100 AND reward >= pass_threshold)
-            AS passed
+        -- Null where nobody declared what passes.
+        CASE
+            WHEN max(pass_threshold) IS NOT NULL THEN count(*) FILTER (
+                isfinite(reward) AND abs(reward) <= 1e100 AND reward >= pass_threshold
+            )
+        END AS passed
     FROM chosen
     LEFT JOIN started USING (run_id, trajectory_id)
     LEFT JOIN finished USING (run_id, trajectory_id)

@@ -33,8 +33,8 @@ attempts AS (
     SELECT
         run_id,
         trajectory_id,
-        any_value(group_id) AS group_id,
-        any_value(slot) AS slot,
+        min(group_id) AS group_id,
+        min(slot) AS slot,
         min(start) AS start,
         min(started_at) AS started_at,
         max(ended_at) AS ended_at,
@@ -120,9 +120,9 @@ first_valid AS (
 SELECT
     run_id,
     rule_set,
-    any_value(policy_version) AS policy_version,
-    any_value(submitted_version) AS submitted_version,
-    any_value(task_id) AS task_id,
+    min(policy_version) AS policy_version,
+    min(submitted_version) AS submitted_version,
+    min(task_id) AS task_id,
     group_id,
     slot,
     count(trajectory_id) AS attempts,

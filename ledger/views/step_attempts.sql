@@ -11,7 +11,7 @@ started AS (
         slot,
         trajectory_id,
         min(occurred_at) AS started_at,
-        any_value(queue_s) AS queue_s
+        min(queue_s) AS queue_s
     FROM trajectory_started GROUP BY run_id, group_id, slot, trajectory_id
 ),
 finished AS (
@@ -21,7 +21,7 @@ finished AS (
         slot,
         trajectory_id,
         max(occurred_at) AS finished_at,
-        any_value(stop_reason) AS stop_reason
+        min(stop_reason) AS stop_reason
     FROM trajectory_finished GROUP BY run_id, group_id, slot, trajectory_id
 )
 SELECT

@@ -40,7 +40,8 @@ ended AS (
                 'stop_reason': stop_reason,
                 'rule_set': decided.rule_set
             },
-            occurred_at
+            -- Of those that ended at one moment, the same one each time.
+            {'ended_at': occurred_at, 'trajectory_id': trajectory_id}
         ) AS releasing
     FROM step_groups
     JOIN trajectory_finished USING (run_id, group_id)

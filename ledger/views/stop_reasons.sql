@@ -4,9 +4,9 @@ WITH ended AS (
     SELECT
         run_id,
         trajectory_id,
-        any_value(stop_reason) AS stop_reason,
-        any_value(turns_completed) AS turns,
-        any_value(policy_clock_s) AS policy_clock_s
+        min(stop_reason) AS stop_reason,
+        min(turns_completed) AS turns,
+        min(policy_clock_s) AS policy_clock_s
     FROM trajectory_finished GROUP BY run_id, trajectory_id
 ),
 counted AS (

@@ -7,7 +7,7 @@ WITH started AS (
     SELECT run_id, group_id, trajectory_id, slot FROM trajectory_finished
 ),
 attempts AS (
-    SELECT run_id, group_id, trajectory_id, any_value(slot) AS slot
+    SELECT run_id, group_id, trajectory_id, min(slot) AS slot
     FROM started GROUP BY run_id, group_id, trajectory_id
 ),
 ended AS (

@@ -5,9 +5,9 @@ WITH sandbox AS (
     SELECT
         run_id,
         sandbox_id,
-        any_value(backend) AS backend,
-        any_value(template) AS template,
-        any_value(vcpus) AS vcpus
+        min(backend) AS backend,
+        min(template) AS template,
+        min(vcpus) AS vcpus
     FROM sandbox_started GROUP BY run_id, sandbox_id
 ),
 calls AS (

@@ -48,7 +48,7 @@ placed AS (
             greatest(0, ceil(epoch(until - started_at) / width_s) - 1)
         )::BIGINT AS number,
         count(*) AS attempted,
-        count_if(completed) AS completed
+        count(*) FILTER (completed) AS completed
     FROM ended
     JOIN spans
         ON finished_at >= started_at
