@@ -84,6 +84,18 @@ def test_a_step_that_was_logged_again_counts_twice_and_is_noted(tmp_path: Path) 
     assert steps[0]["event_id"] != steps[1]["event_id"]
 
 
+def test_flags_and_names_with_spaces_are_metrics_of_a_line(tmp_path: Path) -> None:
+    told = "val-core/MATH (hard)/acc/mean@1:np.float64(0.5) - training/resumed:True - x/off:False"
+    path = tmp_path / "train.log"
+    path.write_text(f"{a_line(1, 96.0).rstrip()} - {told}\n")
+    (run,) = read("verl", path)
+    (step,) = [draft.fields for draft in run.drafts() if draft.name == "step_completed"]
+    assert step["metrics"]["val-core/MATH (hard)/acc/mean@1"] == 0.5
+    assert (step["metrics"]["training/resumed"], step["metrics"]["x/off"]) == (1.0, 0.0)
+    path.write_text("step:1 - perf/x:1.0 (WorkerDict pid=3) loaded:2\n")  # two writers' output
+    assert "train.log line 1 must be key:number" in refused("verl", path)
+
+
 def test_a_score_that_the_console_contradicts_is_a_finding(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     lines = a_line(10, 96.0, **{"critic/score/mean": 0.25})

@@ -17,7 +17,9 @@ from producers.importers.steps import end_to_end
 from producers.importers.sums import sum_of_all
 
 _LINE = re.compile(r"(?<![\w/])step:(\d+) - (.*)$")
-_PAIR = re.compile(r"([\w./@+-]+):\s*(?:np\.\w+\()?([-+\w.]+)\)?$")
+_PAIR = re.compile(r"([^\s:][^:]*):\s*(?:np\.\w+\()?([-+\w.]+)\)?$")
+_FLAGS = {"True": 1.0, "False": 0.0}
+"""verl prints every Python number, and flags are such."""
 _PARTS = (
     (Phase.WAITING, ("gen",)),
     (Phase.LOGPROBS, ("old_log_prob", "ref")),
@@ -125,7 +127,8 @@ def _numbers(text: str, place: str) -> dict[str, float]:
         try:
             if pair is None:
                 raise ValueError
-            found[pair[1]] = float(pair[2])
+            flag = _FLAGS.get(pair[2])
+            found[pair[1]] = float(pair[2]) if flag is None else flag
         except ValueError:
             told = repr(shown(part))
             raise BadImport(f"{place} must be key:number - key:number, got {told}") from None
