@@ -52,6 +52,32 @@ def test_samples_and_lines_are_one_run_and_their_figures_agree(tmp_path: Path) -
     ) == [(1.0,)]
 
 
+def test_samples_with_a_uid_are_grouped_by_it_and_a_session_is_one_attempt(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    rows = [
+        a_sample(10, "2+2?", 1.0, uid="p-1_0_0"),
+        a_sample(10, "2+2?", 0.0, uid="p-1_1_0"),
+        a_sample(10, "2+2?", 0.25, uid="p_2_0_0"),  # another row of the dataset, the same text
+        a_sample(10, "2+2? so far", 0.5, uid="p_2_1_1"),
+        a_sample(10, "2+2?", 0.75, uid="p_2_1_0"),
+        a_sample(10, "9?", 1.0, uid=7),  # no uid of this form
+    ]
+    lines = a_line(10, 96.0, **{"critic/score/mean": 3.5 / 6})
+    said = imported("verl", a_folder(tmp_path / "rollouts", {10: rows}, lines), url)
+    assert said.status == 0
+    assert "10.jsonl: 6 outputs are of 5 sessions" in said.notes
+    assert "unequally" not in said.notes
+    assert said.figures["step 10 samples"] == (5, 5, "agrees")
+    assert said.figures["step 10 critic/score/mean"][2].startswith("differs: verl's mean is over")
+    assert booked(
+        url,
+        tmp_path,
+        "SELECT list(reward ORDER BY slot), count(DISTINCT task_id) FROM trajectories"
+        " GROUP BY group_id ORDER BY 1",
+    ) == [([0.25, 0.5], 1), ([1.0], 1), ([1.0, 0.0], 1)]
+    assert booked(url, tmp_path, "SELECT count(*) FROM task_declared") == [(2,)]
+
+
 def test_a_step_time_has_testing_in_it_or_not_by_verls_version() -> None:
     text = a_line(1, 96.0) + a_line(2, 120.0)
     without, inside = read_steps(SourceFile("train.log", "0", text))

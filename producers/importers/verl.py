@@ -1,8 +1,10 @@
 """verl: rollout samples as JSONL, and the console's step lines.
 
 A folder of `{global_step}.jsonl` (trainer.rollout_data_dir or validation_data_dir), of console
-output (.log, .txt, .out), or of both; or one such file. A sample has no group, so the attempts at
-one input in one step are taken for its group; it has no tokens, turns, times or status either, and
+output (.log, .txt, .out), or of both; or one such file. A sample of the v1 trainer has a uid,
+`{prompt}_{session}_{output}`: a prompt is a group, and a session an attempt, with the score of its
+last output, as verl's own metrics have it. The older trainer names none, so there the attempts at
+one input in one step are taken for its group. A sample has no tokens, turns, times or status, and
 nothing of these is made up: every attempt counts as submitted, with the score as its reward.
 
 `--set kind=eval` says that the samples are of validation: each step's is then a run of its own.
@@ -28,7 +30,7 @@ from producers.importers.times import UNKNOWN
 from producers.importers.verl_lines import VerlStep, read_steps
 
 FORM = "verl"
-_OWN = ("input", "output", "gts", "score", "step", "request_id")
+_OWN = ("input", "output", "gts", "score", "step", "request_id", "uid")
 """Members of a sample that are no part of its reward."""
 
 
@@ -39,6 +41,46 @@ class _Samples:
     step: int
     rows: Sequence[Json]
     source: SourceFile
+
+    @property
+    def sessions(self) -> list[_Session]:
+        """In the order in which they begin; a row that names none is one of its own."""
+        found: dict[tuple[str | int, ...], _Session] = {}
+        for line_no, row in enumerate(self.rows, 1):
+            prompt, session, output = _uid(row) or (None, None, 0)
+            key = (line_no,) if prompt is None or session is None else (prompt, session)
+            found.setdefault(key, _Session(key, prompt, [])).outputs.append((output, row))
+        return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """The rows of one attempt: several where the agent's context was begun anew."""
+
+    key: tuple[str | int, ...]
+    prompt: str | None
+    """verl's id of its group; null: not told."""
+    outputs: list[tuple[int, Json]]
+    """(number, row)."""
+
+    @property
+    def first(self) -> Json:
+        """Its input is the task's."""
+        return min(self.outputs, key=lambda each: each[0])[1]
+
+    @property
+    def last(self) -> Json:
+        """Its score is the attempt's."""
+        return max(self.outputs, key=lambda each: each[0])[1]
+
+
+def _uid(row: Json) -> tuple[str, int, int] | None:
+    """The prompt, session and output of a row of the v1 trainer; null where it names none."""
+    told = row.at("uid").value
+    parts = told.rsplit("_", 2) if isinstance(told, str) else []
+    if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
+        return parts[0], int(parts[1]), int(parts[2])
+    return None
 
 
 def read(path: Path, options: Options) -> list[ForeignRun]:
@@ -95,32 +137,50 @@ def _evaluation(path: Path, samples: _Samples) -> ForeignRun:
 
 
 def _add_samples(run: ForeignRun, samples: _Samples, target_step: int | None) -> None:
-    for line_no, row in enumerate(samples.rows, 1):
+    for row in samples.rows:
         told = row.integer("step")
         if told is not None and told != samples.step:
             raise row.at("step").wrong(f"{samples.step}, as the file is named")
-        prompt = row.need_text("input")
+    sessions = samples.sessions
+    tasks: dict[str, str] = {}
+    for session in sessions:
+        row = session.last
+        prompt = session.first.need_text("input")
         task_id = f"input-{digest_of(prompt)[:16]}"
+        named = []
+        if session.prompt is not None:
+            task_id = tasks.setdefault(session.prompt, task_id)
+            named = [session.prompt]
         run.task(task_id, row.ref, statement=prompt)
-        group = run.group(task_id, [samples.step], target_step=target_step)
-        attempt = group.attempt([samples.step, line_no])
+        group = run.group(task_id, [samples.step, *named], target_step=target_step)
+        attempt = group.attempt([samples.step, *session.key])
         attempt.start(UNKNOWN, row.ref)
-        score = row.number("score")
         attempt.reward(
             UNKNOWN,
             row.ref,
-            value=score,
+            value=row.number("score"),
             components=_components(row),
             verifier=FORM,
         )
         attempt.finish(UNKNOWN, row.ref, stop_reason=StopReason.SUBMITTED, turns_known=False)
     _note_sizes(run, samples)
-    scores = [row.number("score") for row in samples.rows]
+    _claim_samples(run, samples, sessions, target_step)
+
+
+def _claim_samples(
+    run: ForeignRun, samples: _Samples, sessions: Sequence[_Session], target_step: int | None
+) -> None:
+    scores = [session.last.number("score") for session in sessions]
     known = [each for each in scores if each is not None and math.isfinite(each)]
     place = samples.source.name
+    if len(sessions) < len(samples.rows):
+        run.note(
+            f"{place}: {len(samples.rows)} outputs are of {len(sessions)} sessions: a session is an"
+            " attempt, with the score of its last output"
+        )
     scope = "true" if target_step is None else figures.sampled_for(samples.step)
     count = figures.of_attempts("count(*)", scope)
-    run.claim(f"step {samples.step} samples", len(samples.rows), count, place)
+    run.claim(f"step {samples.step} samples", len(sessions), count, place)
     mean = math.fsum(known) / len(known) if known else None
     query = figures.of_attempts("avg(reward)", scope)
     run.claim(f"step {samples.step} mean score", mean, query, place)
@@ -134,7 +194,8 @@ def _components(row: Json) -> dict[str, float]:
 
 def _note_sizes(run: ForeignRun, samples: _Samples) -> None:
     """A group is guessed from its input, and the guess shows where sizes differ."""
-    sizes = Counter(row.need_text("input") for row in samples.rows)
+    rows = [row for row in samples.rows if _uid(row) is None]
+    sizes = Counter(row.need_text("input") for row in rows)
     if len(found := Counter(sizes.values())) > 1:
         told = ", ".join(f"{count} of {size}" for size, count in sorted(found.items()))
         run.note(
@@ -221,12 +282,15 @@ def _claim_scores(
 ) -> None:
     """The console's mean score of a step against that step's samples, where both are here."""
     here = {each.step for each in samples}
+    parted = {each.step for each in samples if len(each.sessions) < len(each.rows)}
     for step, source in {step.number: (step, source) for step, source in steps}.values():
         if step.number in here:
             query = figures.of_attempts("avg(reward)", figures.sampled_for(step.number))
             told = step.numbers.get("critic/score/mean")
             place = f"{source.name}#{step.pointer}"
-            run.claim(f"step {step.number} critic/score/mean", told, query, place)
+            because = "verl's mean is over outputs, and a session has several"
+            run.claim(f"step {step.number} critic/score/mean", told, query, place,
+                      because=because if step.number in parted else None)  # fmt: skip
     if steps and samples and (lonely := here - {step.number for step, _ in steps}):
         told = listed([str(each) for each in sorted(lonely)])
         run.note(f"samples of steps {told} have no step line")
