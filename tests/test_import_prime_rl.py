@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.foreign import booked, imported, read, refused
-from tests.foreign_prime_rl import BROKEN, T0, a_trace, an_episode, put_lines
+from tests.foreign_prime_rl import BROKEN, T0, a_call, a_trace, an_episode, put_lines
 
 LATE = a_trace("t-late", ok=True, is_timeout=True, stop_condition="agent_timeout")
 JUDGE = a_trace("t-judge", agent={"trainable": False, "config": {}, "name": "judge"})
@@ -66,6 +66,27 @@ def test_episodes_are_groups_of_attempts_with_their_spans(tmp_path: Path) -> Non
     ]
     assert ask("SELECT kind, name, target_step FROM runs JOIN opened_groups USING (run_id)"
                " ORDER BY kind") == [("eval", "night 3", None), ("train", "night", 3)]  # fmt: skip
+
+
+def test_tokens_of_branches_and_of_failed_calls_count_once(tmp_path: Path) -> None:
+    """Two branches share a sampled message, so `num_output_tokens` has its tokens twice."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    refused_call = a_call(None, 20, 21, error={"type": "ProviderError", "message": "malformed",
+                                               "status_code": 502})  # fmt: skip
+    calls = [a_call(2, 10, 14), a_call(4, 14, 16), a_call(5, 17, 20), refused_call]
+    told = {"num_input_tokens": 400, "num_output_tokens": 80, "num_total_tokens": 480}
+    put_lines(tmp_path / "out", [an_episode(1, [a_trace("t1", calls=calls, **told)])])
+    said = imported("prime-rl", tmp_path / "out", url)
+    assert said.figures["sampled tokens"] == (80, 80, "agrees")
+    told["num_output_tokens"] = 100
+    put_lines(tmp_path / "twice", [an_episode(1, [a_trace("t2", calls=calls, **told)])])
+    said = imported("prime-rl", tmp_path / "twice", f"sqlite:///{tmp_path / 'other.db'}")
+    assert (said.status, said.figures["sampled tokens"]) == (0, (80, 80, "agrees"))
+    assert booked(url, tmp_path, "SELECT tokens_so_far FROM turn_failed") == [(20,)]
+    silent = a_trace("t3", calls=[a_call(4, 17, 20, usage=None)], num_output_tokens=0)
+    put_lines(tmp_path / "silent", [an_episode(1, [silent])])
+    said = imported("prime-rl", tmp_path / "silent", f"sqlite:///{tmp_path / 'silent.db'}")
+    assert said.figures["sampled tokens"] == (None, 0, "not stated")
 
 
 def test_an_evaluation_of_verifiers_own_is_an_evaluation(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ from producers.importers.times import UNKNOWN, epoch
 
 FORM = "prime-rl"
 _STEP_S = "time/step"
+_SAMPLED_TOKENS = f"""SELECT coalesce(({figures.COMPLETION_TOKENS}), 0) + coalesce((
+    {figures.of_facts("turn_failed", "sum(tokens_so_far)::BIGINT")}
+), 0)"""
+"""Those of calls that failed as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +219,19 @@ def _claim(run: ForeignRun, rows: Sequence[Json]) -> None:
               figures.ALL_ATTEMPTS, place)  # fmt: skip
     run.claim("attempts that an error ended", failed, errors, place)
     calls = [call for trace in traces for call in trace.items("calls")]
-    tokens = sum_of_all(trace.integer("num_output_tokens") for trace in traces) if calls else None
-    run.claim("num_output_tokens", tokens, figures.COMPLETION_TOKENS, place)
+    told = any(call.has("usage") for call in calls)
+    tokens = sum_of_all(_sampled(trace) for trace in traces) if told else None
+    run.claim("sampled tokens", tokens, _SAMPLED_TOKENS, place)
     answered = sum(not call.has("error") for call in calls)
     run.claim("answered calls", answered, figures.TURNS, place)
+
+
+def _sampled(trace: Json) -> int | None:
+    """verifiers' sum of completion tokens with each call counted once. `num_output_tokens` has a
+    call again for every branch behind it, and none that committed no message; the total has them
+    all once, beside the input."""
+    total, fed = trace.integer("num_total_tokens"), trace.integer("num_input_tokens")
+    return trace.integer("num_output_tokens") if total is None or fed is None else total - fed
 
 
 def _note_effective(run: ForeignRun, file: Path, root: Path, episodes: Sequence[_Episode]) -> None:

@@ -96,6 +96,7 @@ def _add_calls(attempt: Attempt, trace: Json, policy: Policy) -> dict[int, int]:
                 error=error.text("message"),
                 http_status=error.integer("status_code"),
                 seconds=spent,
+                tokens_so_far=call.member("usage").integer("completion_tokens"),
             )
             continue
         turn_no = attempt.next_turn
