@@ -89,6 +89,27 @@ def test_tokens_of_branches_and_of_failed_calls_count_once(tmp_path: Path) -> No
     assert said.figures["sampled tokens"] == (None, 0, "not stated")
 
 
+def test_an_answer_that_was_cut_off_is_no_submission(tmp_path: Path) -> None:
+    cut = a_trace("t1", calls=[a_call(2, 10, 14), a_call(4, 17, 20, finish_reason="length")])
+    whole = a_trace("t2", calls=[a_call(2, 10, 14, finish_reason="length"), a_call(4, 17, 20)])
+    capped = a_trace("t3", calls=cut["calls"], stop_condition="max_turns")
+    late = a_trace("t4", calls=cut["calls"], is_timeout=True, stop_condition="agent_timeout")
+    put_lines(tmp_path / "out", [an_episode(1, [cut, whole, capped, late])])
+    (run,) = read("prime-rl", tmp_path / "out")
+    ends = [d.fields["stop_reason"] for d in run.drafts() if d.name == "trajectory_finished"]
+    assert ends == ["output_cap", "submitted", "turn_cap", "clock_cap"]
+
+
+def test_a_score_that_is_no_number_leaves_the_whole_reward_unknown(tmp_path: Path) -> None:
+    """verifiers writes null for a score of NaN; its sum is NaN then, not that of the others."""
+    rewards = {"tests": {"score": None, "weight": 1.0}, "style": {"score": 0.5, "weight": 0.2}}
+    put_lines(tmp_path / "out", [an_episode(1, [a_trace("t1", rewards=rewards)])])
+    (run,) = read("prime-rl", tmp_path / "out")
+    (reward,) = [d.fields for d in run.drafts() if d.name == "reward_assigned"]
+    assert (reward["value"], reward["components"]) == (None, {"style": 0.5})
+    assert "the reward must be a finite number" in run.notes[0]
+
+
 def test_an_evaluation_of_verifiers_own_is_an_evaluation(tmp_path: Path) -> None:
     alone = [an_episode(n, [a_trace(f"t{n}")], run=None, group=None) for n in range(2)]
     put_lines(tmp_path / "outputs", alone)

@@ -6,6 +6,7 @@ seconds and no exit code, and their time is that of the request that they were s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -170,8 +171,11 @@ def _add_reward(attempt: Attempt, trace: Json, timing: Json) -> None:
     parts: dict[str, float] = {}
     total = 0.0
     for name, reward in rewards.items():
-        score = None if reward.value is None else reward.number("score")
-        if score is None:
+        if reward.value is None:
+            continue
+        score = reward.number("score")
+        if score is None:  # so verifiers writes what is no finite number
+            total = math.nan
             continue
         weight = reward.number("weight")
         parts[name] = score
@@ -180,7 +184,7 @@ def _add_reward(attempt: Attempt, trace: Json, timing: Json) -> None:
     attempt.reward(
         _at(scoring, "end"),
         trace.at("rewards").ref,
-        value=total if parts else None,
+        value=total if parts or math.isnan(total) else None,
         components=parts,
         verifier=FORM,
         verifier_version=trace.member("verifiers").text("version"),
@@ -197,7 +201,7 @@ def _finish(attempt: Attempt, trace: Json, timing: Json) -> None:
     elif trace.flag("is_timeout") is True:
         stop = StopReason.CLOCK_CAP
     else:
-        stop = _STOPPED.get(stopped or "", StopReason.SUBMITTED)
+        stop = _STOPPED.get(stopped or "", _unforced(trace))
     spans = [timing.member(name) for name, _ in _STAGES]
     ended = next((at for span in spans if (at := _at(span, "end")) is not UNKNOWN), UNKNOWN)
     stage = next(
@@ -218,6 +222,14 @@ def _finish(attempt: Attempt, trace: Json, timing: Json) -> None:
         error=last.text("message") if last else None,
         foreign_status=stopped,
     )
+
+
+def _unforced(trace: Json) -> StopReason:
+    """How an attempt ended that no limit of verifiers' own did. A last answer that was cut off
+    submitted nothing; by verifiers' account it is truncated too."""
+    answers = [call for call in trace.items("calls") if not call.has("error")]
+    cut = bool(answers) and answers[-1].text("finish_reason") == "length"
+    return StopReason.OUTPUT_CAP if cut else StopReason.SUBMITTED
 
 
 def _at(row: Json, name: str) -> Moment:
