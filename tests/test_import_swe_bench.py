@@ -110,6 +110,46 @@ def test_the_harness_logs_alone_tell_verdicts_and_tests(tmp_path: Path, sqlite_u
     assert booked(sqlite_url, tmp_path, query) == [(0.0, 2, 1, "completed")]
 
 
+def test_a_verdict_that_was_cut_short_is_an_error_as_the_harness_has_it(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    logs = tmp_path / "out" / "logs" / "night" / "m"
+    put(logs / "a" / "report.json", {"a": {"resolved": True, "patch_is_None": False}})
+    put(logs / "b" / "report.json", "{")
+    put(logs / "c" / "report.json", " ")
+    put(logs / "d" / "report.json", {"d": {"patch_is_None": False}})
+    said = imported(FORM, tmp_path / "out" / "logs", sqlite_url)
+    assert said.status == 0, said
+    assert booked(sqlite_url, tmp_path, OUTCOMES) == [
+        ("a", "completed", 1.0, None),
+        ("b", "error", None, "no_verdict"),
+        ("c", "error", None, "no_verdict"),
+        ("d", "error", None, "no_verdict"),
+    ]
+    put(tmp_path / "out" / "m.night.json", a_report(resolved=["a"], error=["b", "c", "d"]))
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    said = imported(FORM, tmp_path / "out", other, "--report", str(tmp_path / "out" / "logs"))
+    assert (said.status, said.figures["error_instances"]) == (0, (3, 3, "agrees"))
+
+
+def test_a_prediction_for_no_instance_of_the_dataset_explains_the_total(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    report = a_report(resolved=["a"], unresolved=["b"], incomplete=["c"])
+    report["submitted_ids"] = ["a", "b", "stray"]
+    report["submitted_instances"] = 3
+    said = imported(FORM, put(tmp_path / "m.night.json", report), sqlite_url)
+    assert said.status == 0, said
+    assert said.figures["total_instances"] == (
+        3,
+        4,
+        "differs: predictions for none of the dataset's instances: 1",
+    )
+    report["total_instances"] = 2
+    said = imported(FORM, put(tmp_path / "m.other.json", report), sqlite_url)
+    assert (said.status, said.figures["total_instances"]) == (1, (2, 4, "differs"))
+
+
 def test_bad_input_gets_value_rule_and_place(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert refused(FORM, tmp_path / "empty").startswith("empty must have a run report, a results")

@@ -22,6 +22,8 @@ from producers.importers.source import BadImport, Json, SourceFile
 from producers.importers.times import UNKNOWN
 
 VERIFIER = "swebench"
+REPORT = "report.json"
+"""The harness's verdict on one instance, in a folder that is named after it."""
 _VALUES = {"resolved_ids": 1.0, "unresolved_ids": 0.0, "empty_patch_ids": 0.0, "error_ids": None}
 _BROKEN = ("infra_failure_ids", "ambiguous_failure_ids")
 _COUNTS = {
@@ -91,6 +93,14 @@ class HarnessReport:
             each for name in _VALUES for each in self.listed(name)
         }
 
+    @property
+    def outside(self) -> set[str]:
+        """Instances with a prediction that are none of the dataset: the harness never ran them."""
+        judged = {each for name in _VALUES for each in self.listed(name)}
+        return (
+            self.submitted - judged - self.listed("completed_ids") - self.listed("incomplete_ids")
+        )
+
     def status(self, instance_id: str) -> str:
         """The list that says most of an instance, without its `_ids`."""
         for name in (*_VALUES, "incomplete_ids"):
@@ -151,8 +161,13 @@ def read_tests(folder: Path, root: Path) -> dict[str, Tests]:
 
 
 def reports_below(folder: Path, root: Path) -> dict[str, Json]:
-    """Instance -> its report, from every report.json below a folder."""
+    """Instance -> its report, from every report.json below a folder. One that was cut short is
+    there as an empty report: the harness calls its instance an error, and goes on."""
     found: dict[str, Json] = {}
-    for path in sorted(folder.rglob("report.json")):
-        found |= SourceFile.read(path, root).json().entries()
+    for path in sorted(folder.rglob(REPORT)):
+        source = SourceFile.read(path, root)
+        try:
+            found |= source.json().entries()
+        except BadImport:
+            found[path.parent.name] = Json({}, source)
     return found

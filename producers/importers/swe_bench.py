@@ -22,6 +22,7 @@ from typing import Any
 from ledger.facts.lists import RunKind, StopReason
 from producers.importers import Options, configuration_of, figures
 from producers.importers.harness_reports import (
+    REPORT,
     VERIFIER,
     HarnessReport,
     Tests,
@@ -56,7 +57,12 @@ def read(path: Path, options: Options) -> list[ForeignRun]:
         return _of_file(SourceFile.read(path, root).json(), path, setup, options)
     runs: list[ForeignRun] = []
     for file in sorted(path.rglob("*.json")):
-        row = SourceFile.read(file, root).json()
+        try:
+            row = SourceFile.read(file, root).json()
+        except BadImport:
+            if file.name == REPORT:
+                continue  # cut short; the harness calls its instance an error
+            raise
         if looks_like_report(row) or _is_submission(row) or looks_like_leaderboard(row):
             runs += _of_file(row, file, setup, options)
     return runs or [_of_logs(path, root)]
@@ -103,7 +109,11 @@ def _of_report(report: HarnessReport, path: Path) -> ForeignRun:
             run.note(f"{row.place} lists {instance_id} as submitted, and has no verdict on it")
     _never_started(run, report.listed("incomplete_ids") - report.submitted, row.ref)
     report.claim(run)
-    run.claim("total_instances", row.integer("total_instances"), _SLOTS, row.place)
+    total, outside = row.integer("total_instances"), len(report.outside)
+    slots = len(report.submitted | report.listed("incomplete_ids"))
+    beside = outside and total == slots - outside
+    because = f"predictions for none of the dataset's instances: {outside}" if beside else None
+    run.claim("total_instances", total, _SLOTS, row.place, because=because)
     return run
 
 
@@ -217,7 +227,8 @@ def _of_logs(path: Path, root: Path) -> ForeignRun:
             error_type="no_verdict" if resolved is None else None,
         )  # fmt: skip
         empty = report.flag("patch_is_None")
-        _finish(attempt, "empty_patch" if empty else "completed", report.ref)
+        known_as = "error" if resolved is None else "completed"
+        _finish(attempt, "empty_patch" if empty else known_as, report.ref)
     count = sum(each.flag("resolved") is True for each in reports.values())
     run.claim("resolved", count, figures.PASSED, f"{len(reports)} report.json")
     run.claim("instances", len(reports), figures.ATTEMPTS, f"{len(reports)} report.json")
