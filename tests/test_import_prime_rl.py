@@ -100,6 +100,17 @@ def test_an_answer_that_was_cut_off_is_no_submission(tmp_path: Path) -> None:
     assert ends == ["output_cap", "submitted", "turn_cap", "clock_cap"]
 
 
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 500, "completion_tokens": 9, "cost": 0.25}
+    judged = a_trace("t1", extra_usage=[usage], metrics={"lines": 12.0, "depth": None})
+    put_lines(tmp_path / "out", [an_episode(1, [judged, a_trace("t2", metrics={"lines": 3.0})])])
+    (run,) = read("prime-rl", tmp_path / "out")
+    assert run.notes == [
+        "1 calls of judges and others beside the agent, of 0.25 USD: left out",
+        "metrics that no reward is made of are left out: depth, lines",
+    ]
+
+
 def test_a_score_that_is_no_number_leaves_the_whole_reward_unknown(tmp_path: Path) -> None:
     """verifiers writes null for a score of NaN; its sum is NaN then, not that of the others."""
     rewards = {"tests": {"score": None, "weight": 1.0}, "style": {"score": 0.5, "weight": 0.2}}

@@ -25,7 +25,7 @@ from producers.importers.prime_rl_trace import Policy, add_trace
 from producers.importers.run import ForeignRun
 from producers.importers.source import BadImport, Json, SourceFile, digest_of, listed, name_below
 from producers.importers.steps import end_to_end
-from producers.importers.sums import sum_of_all
+from producers.importers.sums import sum_of_all, sum_of_known
 from producers.importers.times import UNKNOWN, epoch
 
 FORM = "prime-rl"
@@ -222,8 +222,20 @@ def _claim(run: ForeignRun, rows: Sequence[Json]) -> None:
     told = any(call.has("usage") for call in calls)
     tokens = sum_of_all(_sampled(trace) for trace in traces) if told else None
     run.claim("sampled tokens", tokens, _SAMPLED_TOKENS, place)
+    _note_left_out(run, traces)
     answered = sum(not call.has("error") for call in calls)
     run.claim("answered calls", answered, figures.TURNS, place)
+
+
+def _note_left_out(run: ForeignRun, traces: Sequence[Json]) -> None:
+    """What the policy didn't do, or no reward is made of, and has no place in an attempt."""
+    extra = [usage for trace in traces for usage in trace.items("extra_usage")]
+    if extra:
+        costs = sum_of_known(usage.number("cost") for usage in extra)
+        told = "of unknown cost" if costs is None else f"of {costs:g} USD"
+        run.note(f"{len(extra)} calls of judges and others beside the agent, {told}: left out")
+    if metrics := sorted({name for trace in traces for name in trace.members("metrics")}):
+        run.note(f"metrics that no reward is made of are left out: {listed(metrics)}")
 
 
 def _sampled(trace: Json) -> int | None:
