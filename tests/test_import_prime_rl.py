@@ -100,6 +100,17 @@ def test_an_answer_that_was_cut_off_is_no_submission(tmp_path: Path) -> None:
     assert ends == ["output_cap", "submitted", "turn_cap", "clock_cap"]
 
 
+def test_a_borrowed_box_is_started_once(tmp_path: Path) -> None:
+    box = {"type": "prime", "id": "box-1"}
+    agents = [{"config": {}, "runtime": box | {"borrowed": each}} for each in (False, True)]
+    traces = [a_trace(f"t{place}", agent=agent) for place, agent in enumerate(agents)]
+    put_lines(tmp_path / "out", [an_episode(1, traces)])
+    (run,) = read("prime-rl", tmp_path / "out")
+    owner, borrower = run.attempts
+    assert owner.counts["sandbox_started"] == owner.counts["sandbox_prepared"] == 1
+    assert not {"sandbox_started", "sandbox_prepared"} & borrower.counts.keys()
+
+
 def test_what_is_left_out_is_named(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 500, "completion_tokens": 9, "cost": 0.25}
     judged = a_trace("t1", extra_usage=[usage], metrics={"lines": 12.0, "depth": None})

@@ -65,11 +65,12 @@ def add_trace(attempt: Attempt, trace: Json, policy: Policy) -> None:
 
 
 def _add_box(attempt: Attempt, trace: Json, timing: Json) -> None:
-    """Only where the box has a name."""
+    """Only where the box has a name, and was started for this attempt: one that was borrowed is
+    another's, and would count twice."""
     runtime = trace.member("agent").member("runtime")
     box = runtime.text("id")
     boot = timing.member("boot")
-    if box is None or _at(boot, "end") is UNKNOWN:
+    if box is None or runtime.flag("borrowed") is True or _at(boot, "end") is UNKNOWN:
         return
     here: dict[str, Any] = {"try_no": 0, "backend": runtime.text("type"), "sandbox_id": box}
     started = _at(boot, "end")
