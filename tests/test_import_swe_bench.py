@@ -132,6 +132,16 @@ def test_a_verdict_that_was_cut_short_is_an_error_as_the_harness_has_it(
     assert (said.status, said.figures["error_instances"]) == (0, (3, 3, "agrees"))
 
 
+def test_logs_tell_a_run_id_with_a_dot_from_the_model(tmp_path: Path, sqlite_url: str) -> None:
+    logs = tmp_path / "logs"
+    put(logs / "night.2" / "org__m-1.5" / "a" / "report.json", {"a": {"resolved": True}})
+    path = put(tmp_path / "org__m-1.5.night.2.json", a_report(resolved=["a"]))
+    assert imported(FORM, path, sqlite_url, "--report", str(logs)).status == 0
+    assert booked(sqlite_url, tmp_path, "SELECT name, model FROM runs") == [
+        ("night.2", "org/m-1.5")
+    ]
+
+
 def test_a_prediction_for_no_instance_of_the_dataset_explains_the_total(
     tmp_path: Path, sqlite_url: str
 ) -> None:

@@ -15,6 +15,7 @@ their documentation only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,23 @@ def _of_file(row: Json, path: Path, setup: _Setup, options: Options) -> list[For
     report = HarnessReport.of(row)
     for each in options.reports:
         report.tests |= read_tests(each, each)
-    return [_of_report(report, path)]
+    return [_of_report(report, *_names(path, options.reports))]
 
 
-def _of_report(report: HarnessReport, path: Path) -> ForeignRun:
-    row = report.row
+def _names(path: Path, logs: Sequence[Path]) -> tuple[str, str]:
+    """The model and the run id of a run report's name. Either may have dots; the folders of the
+    run's logs, <run id>/<model>/<instance>, tell where the one ends."""
+    for folder in logs:
+        for file in folder.resolve().rglob(REPORT):
+            names = [each.name for each in file.parents][1:3]
+            if len(names) == 2 and path.stem == ".".join(names):
+                return names[0], names[1]
     model, _, run_id = path.stem.rpartition(".")
+    return model, run_id
+
+
+def _of_report(report: HarnessReport, model: str, run_id: str) -> ForeignRun:
+    row = report.row
     run = ForeignRun(FORM, [row.source.sha256], kind=RunKind.EVAL, name=run_id, ref=row.ref)
     run.declare(model=model.replace("__", "/") or None)
     for instance_id in sorted(report.submitted):
