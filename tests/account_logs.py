@@ -260,7 +260,7 @@ class Stories:
             if covers(view):
                 one_run.show(UUID(of.run_id)).prepare(query)
                 cursors.append(one_run.cursor)
-            if view in KEPT:
+            if KEPT.get(view) == view:
                 some_runs.show(kin(book, view, {UUID(of.run_id)}), query)
                 cursors.append(some_runs.cursor)
             for cursor in cursors:
