@@ -57,9 +57,9 @@ class SomeRuns:
 
     def forget(self) -> None:
         """Make everything again, also after a transaction that was rolled back."""
-        if self._stand_ins is not None:
-            self._stand_ins.drop()
-            self._stand_ins = None
+        stand_ins, self._stand_ins = self._stand_ins, None
+        if stand_ins is not None:
+            stand_ins.drop()
 
     def close(self) -> None:
         self.cursor.close()

@@ -50,9 +50,9 @@ class StandIns:
 
     def drop(self) -> None:
         """None of them stands before anything any more."""
-        for name in self._made & self._queries.keys():
+        made, self._made = self._made & self._queries.keys(), set()  # also if it is interrupted
+        for name in made:
             self._cursor.execute(f'DROP VIEW IF EXISTS temp.main."{name}"')
-        self._made = set()
 
     def prepare_all(self) -> None:
         """Make everything, for who asks the cursor itself."""

@@ -12,19 +12,21 @@ from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import duckdb
 
+from consumers import keeper
 from consumers.decode import decode_batches
 from consumers.dedupe import HighestIds
 from consumers.insert import insert
-from consumers.keeper import Keeper
 from ledger.accounts.registry import Account, find_account
 from ledger.accounts.reports import COMPUTED, Reports, extended
 from ledger.book import Book, connect
 from ledger.facts import Fact
 from ledger.facts.lists import GroupDecision
+from ledger.kept import KEPT
 from ledger.log import TopicPartition
 from ledger.open_log import open_log
 from producers.simulator.copies import as_batch
@@ -61,10 +63,22 @@ def book_at(path: Path) -> Generator[Book]:
         yield book
 
 
-def keep(book: Book, worth_it_from: int = 0) -> None:
-    """Keep everything: by an hour after its facts every run is quiet."""
-    with contextlib.closing(Keeper(book, worth_it_from)) as keeper:
-        keeper.keep_all(datetime.now(UTC) + timedelta(hours=1))
+def keep(
+    book: Book,
+    worth_it_from: int = 0,
+    *,
+    only: Sequence[str] = tuple(KEPT),
+    one_by_one: bool = False,
+) -> None:
+    """Keep these accounts: by an hour after its facts every run is quiet. `one_by_one`: each run
+    and its kin by themselves, so that what is made of others' facts shows."""
+    at_once = 0 if one_by_one else keeper.FACTS_AT_ONCE
+    with (
+        mock.patch.object(keeper, "KEPT", {view: KEPT[view] for view in only}),
+        mock.patch.object(keeper, "FACTS_AT_ONCE", at_once),
+        contextlib.closing(keeper.Keeper(book, worth_it_from)) as keeping,
+    ):
+        keeping.keep_all(datetime.now(UTC) + timedelta(hours=1))
 
 
 def add(book: Book, facts: Sequence[Fact]) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 from uuid import UUID
 
 import pytest
 
 from api.server.reading import Readings
-from consumers import keeper
 from ledger.accounts.registry import find_account
 from ledger.accounts.reports import Reports, report
 from ledger.book import Book
@@ -25,6 +23,22 @@ from tests.decided_runs import Slot, TellRun, at
 from tests.kept_books import EVALUATION, add, assert_as_plain, book_at, keep
 
 A, B, C, D = (an_id("run of", n) for n in range(4))
+FEW = ("conservation", "dataset_use", "slot_balance", "stop_reasons", "runaway_contexts")
+"""Accounts that these tests ask for."""
+SHARED = (
+    "conservation",
+    "context_growth",
+    "dispositions",
+    "policy_lag",
+    "runaway_contexts",
+    "selection",
+    "slot_outcomes",
+    "step_time",
+    "stop_reasons",
+    "throughput",
+    "waste",
+)
+"""Of attempts."""
 ATTEMPT = TellRun(A, seed=50).trajectory_id(0, 0)
 
 
@@ -48,7 +62,7 @@ def owner(tmp_path: Path) -> Iterator[Book]:
         append(log, numbered([fact for run in runs for fact in run.facts]))
     projected(url, tmp_path / "book")
     with book_at(tmp_path / "book") as book:
-        keep(book)
+        keep(book, only=FEW)
         yield book
 
 
@@ -84,14 +98,14 @@ def test_an_attempt_of_two_runs_is_seen_whichever_of_them_is_kept(owner: Book, n
     at = [(UUID(min(A, B)), UUID(ATTEMPT))]
     assert others(owner) == {A, B}
     assert moved(owner, reports) == at
-    keep(owner)
+    keep(owner, only=["conservation"])
     assert others(owner) == set()
     assert moved(owner, reports) == at
     for late, run_id in enumerate((A, B)):
         add(owner, [a_fact("sandbox_stopped", seed=91 + late, run_id=run_id)])
         assert others(owner) == {A, B}
         assert moved(owner, reports) == at
-        keep(owner)
+        keep(owner, only=["conservation"])
         assert moved(owner, reports) == at
 
 
@@ -99,7 +113,7 @@ def test_what_runs_share_is_followed_from_run_to_run(owner: Book) -> None:
     reports = Reports(owner.connection)
     of_c = TellRun(C, seed=52).trajectory_id(1, 0)
     add(owner, [of_an_attempt(B, 90, of_c, "trajectory_started")])
-    keep(owner)
+    keep(owner, only=["conservation"])
     add(owner, [of_an_attempt(D, 91, ATTEMPT, "trajectory_finished")])
     assert others(owner) == {A, D}
     add(owner, [of_an_attempt(D, 92, an_id("its own"), "trajectory_started"),
@@ -107,7 +121,7 @@ def test_what_runs_share_is_followed_from_run_to_run(owner: Book) -> None:
     assert others(owner) == {A, B, C, D}
     assert kin(owner.connection, KEPT["conservation"], {UUID(B)}) == set(map(UUID, (A, B, C, D)))
     assert len(moved(owner, reports)) == 2
-    keep(owner)
+    keep(owner, only=["conservation"])
     assert others(owner) == set()
     assert len(moved(owner, reports)) == 2
 
@@ -126,13 +140,13 @@ def test_an_unbalanced_run_is_kept_with_its_rows_and_a_late_fact_mends_it(owner:
 
     due = [("voter_ended", UUID(finished[0].trajectory_id))]
     assert unended() == due
-    keep(owner)
+    keep(owner, only=["conservation"])
     assert others(owner) == set()
     assert unended() == due
     add(owner, finished[:1])
     assert others(owner) == {D}
     assert unended() == []
-    keep(owner)
+    keep(owner, only=["conservation"])
     assert unended() == []
 
 
@@ -152,7 +166,7 @@ def test_traces_of_runs_that_are_kept_or_not_are_in_the_use_of_data(owner: Book)
         assert (use()["trace_uses"], use()["traces_unknown"], use()["trace_tasks"]) == (3, 1, 1)
         assert use()["trace_run_ids"] == sorted(map(UUID, (A, B)))
         if not again:
-            keep(owner)
+            keep(owner, only=["dataset_use"])
     # Of run C comes what run D was tuned on; of D comes nothing.
     add(owner, [of_an_attempt(C, 94, an_id("late"), "trajectory_started")])
     assert (use()["traces_unknown"], len(use()["trace_run_ids"])) == (0, 3)
@@ -188,12 +202,11 @@ def test_an_attempt_of_two_runs_is_in_the_accounts_of_each_by_its_own_facts(owne
         facts.append(a_fact("resources_declared", seed=95 + n, run_id=run_id, **cap))
         facts.append(a_turn(97 + n, run_id, ATTEMPT, engine, ended_s=115, client_s=30.0))
     facts.append(a_turn(99, B, an_id("behind"), "e2", ended_s=110, client_s=10.0, queue_s=1.0))
-    with mock.patch.object(keeper, "FACTS_AT_ONCE", 0):  # each run by itself
-        for mine in (A, B):
-            add(owner, [fact for fact in facts if fact.run_id == mine])
-            keep(owner)
-    for view, kept in KEPT.items():
-        assert standing(owner.connection, kept).others == set()
+    for mine in (A, B):
+        add(owner, [fact for fact in facts if fact.run_id == mine])
+        keep(owner, only=SHARED, one_by_one=True)
+    for view in SHARED:
+        assert standing(owner.connection, KEPT[view]).others == set()
         assert_as_plain(owner.connection, view, [None, UUID(A), UUID(B)])
     runaways = Reports(owner.connection).ask(find_account("runaway-contexts"))
     behind = [runaways.columns.index(name) for name in ("run_id", "queued_behind")]
