@@ -20,7 +20,7 @@ what producers numbered, and `dataset_use`, which takes other runs' traces) ther
 is a run's own, and its rows are kept. What is of the whole book isn't.
 
 Invariant: kept rows and the view's rows of the runs that aren't kept are the view's rows
-(`tests/test_kept.py`).
+(`tests/test_kept.py`, `test_kept_in_part.py`).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def about(view: str) -> dict[str, object]:
 
 def keeps(connection: duckdb.DuckDBPyConnection) -> bool:
     """Whether the book notes what can be kept, as this version does."""
-    made_by = "SELECT 1 FROM book_meta WHERE name = 'hash' AND value = ?"
-    return bool(connection.execute(made_by, [book_hash()]).fetchall())
+    query = "SELECT 1 FROM book_meta WHERE name = 'hash' AND value = ?"
+    return bool(connection.execute(query, [book_hash()]).fetchall())
 
 
 def standing(connection: duckdb.DuckDBPyConnection, view: str) -> Standing:

@@ -15,8 +15,8 @@ def check_accounts(found: dict[str, Any]) -> None:
     """It learned, every fact is there once, the books balance, and no failure of others voted."""
     assert shape(found) == shape(json.loads((DOCS / "demo.json").read_text())), "docs are stale"
     before, after = found["pass_at_1_before"], found["pass_at_1_after"]
-    assert before["value"] < 0.4
-    assert max(after["value"] - before["value"], rise_in_training(found)) > 0.1, found["learning"]
+    assert before["value"] < 0.3
+    assert after["value"] > before["value"] + 0.1
     assert (after["slots"], after["policy_version"] > 0) == (60, True)
     for name in ("conservation_violations", "lost", "duplicated"):
         assert found[name] == 0, name
@@ -24,13 +24,6 @@ def check_accounts(found: dict[str, Any]) -> None:
     assert not [
         row for row in found["failures"] if row["blame"] == "infrastructure" and row["voted"]
     ]
-
-
-def rise_in_training(found: dict[str, Any]) -> float:
-    """Mean reward of the last two steps, less that of the first: a measure beside the held-out
-    tasks, of which 60 attempts before and after 6 steps tell too little by chance now and then."""
-    rewards = [step["reward"] for step in found["learning"]]
-    return sum(rewards[-2:]) / 2 - rewards[0]
 
 
 def check_steps(folder: Path, found: dict[str, Any], steps: int) -> None:

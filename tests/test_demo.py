@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo_accounts import check_accounts, check_steps
-from tests.demos import SHORT, Start, is_alive
+from tests.demos import SHORT, STEPS, Start, is_alive
 
 pytestmark = [
     pytest.mark.engine,
@@ -29,5 +29,5 @@ def test_a_demo_that_is_interrupted_goes_on_and_learns(tmp_path: Path, start: St
     assert "to go on: rollbook demo --resume --dir" in demo.said()
     found = start(folder, "--resume").result()
     check_accounts(found)
-    check_steps(folder, found, 6)
+    check_steps(folder, found, STEPS)
     assert found["deaths"] == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo_accounts import check_accounts, check_faults, check_steps
-from tests.demos import SHORT, Start
+from tests.demos import SHORT, STEPS, Start
 
 pytestmark = [
     pytest.mark.engine,
@@ -31,5 +31,5 @@ def test_on_kafka_it_learns_the_same_with_the_broker_and_the_assembler_killed(
     found = demo.result()
     check_accounts(found)
     check_faults(folder)
-    check_steps(folder, found, 6)
+    check_steps(folder, found, STEPS)
     assert {"kafka", "assembler"} <= found["deaths"].keys()

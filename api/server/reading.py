@@ -100,9 +100,9 @@ class Readings:
     def open_view(
         self, view: str, run_id: UUID | None, then: Positions | None = None
     ) -> Generator[Reading]:
-        """A reading for the rows of one view, of a run where one is given. Of other views it may
-        show a part. `then`: as `open`; where nothing came since, it costs no more than the book as
-        it is. Raises Problem."""
+        """A reading for the rows of one view, of a run where one is given: `source` says where they
+        are. Of other views it may show a part. `then`: as `open`, without a source where something
+        came since. Raises Problem."""
         if then is None or then == self.newest():
             with self._open_view(view, run_id) as reading:
                 if then is None or then == reading.positions:

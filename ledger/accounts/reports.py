@@ -151,10 +151,9 @@ def _rows(
     has = {str(name) for (name,) in described.fetchall()}
     asked = {name: value for name, value in filters.items() if value is not None and name in has}
     where = " AND ".join(f"{name} = ${name}" for name in asked) or "true"
-    parameters = asked
     if limit is None:
         rows = f"SELECT * FROM ({source.all_rows()}) WHERE {where} ORDER BY {account.order}"
-        result = source.cursor.execute(rows, parameters)
+        result = source.cursor.execute(rows, asked)
         columns = tuple(str(column[0]) for column in result.description or ())
         found = result.fetchall()
         place = columns.index("rule_set") if "rule_set" in has else None
@@ -168,7 +167,7 @@ def _rows(
         f"asked AS NOT MATERIALIZED (FROM ({source.all_rows('recent')}) WHERE {where}),"
         f" counted AS (SELECT {{'rows': count(*), 'of': {rule_sets}}} AS counted FROM asked)"
         f" SELECT *, (FROM counted) FROM asked ORDER BY {account.order} LIMIT {limit}",
-        parameters,
+        asked,
     )
     columns = tuple(str(column[0]) for column in (result.description or ())[:-1])
     found = result.fetchall()

@@ -114,7 +114,8 @@ class RowSources:
         """Null: others' facts may be in its rows, or what is noted doesn't say whether they are."""
         cursor = self._one_run.cursor
         cursor.execute("BEGIN")
-        if (kin(cursor, view, {run_id}) != {run_id}) if noted else asks_engines(view):
+        shares = kin(cursor, view, {run_id}) != {run_id} if noted else asks_engines(view)
+        if shares:
             cursor.execute("COMMIT")
             return None
         shown = self._one_run.show(run_id)

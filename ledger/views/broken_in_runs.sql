@@ -2,12 +2,11 @@
 -- who names its groups, batches or attempts can tell; columns as in `conservation`.
 CREATE OR REPLACE VIEW broken_in_runs AS
 WITH attempts AS (
-    SELECT run_id, group_id, slot, trajectory_id, log_offset, 'started' AS fact
-    FROM trajectory_started
+    SELECT run_id, group_id, slot, trajectory_id FROM trajectory_started
     UNION ALL
-    SELECT run_id, group_id, slot, trajectory_id, log_offset, 'finished' FROM trajectory_finished
+    SELECT run_id, group_id, slot, trajectory_id FROM trajectory_finished
     UNION ALL
-    SELECT run_id, group_id, slot, trajectory_id, log_offset, 'judged' FROM trajectory_judged
+    SELECT run_id, group_id, slot, trajectory_id FROM trajectory_judged
 ),
 all_members AS (
     SELECT * FROM members

@@ -6,7 +6,7 @@ WITH listed AS (
 ),
 -- Of all attempts, few are traces.
 attempts AS (
-    SELECT run_id, trajectory_id, any_value(task_id) AS task_id
+    SELECT run_id, trajectory_id, min(task_id) AS task_id
     FROM trajectory_started
     WHERE trajectory_id IN (SELECT try_cast(trace_id AS UUID) FROM listed)
     GROUP BY run_id, trajectory_id

@@ -7,9 +7,9 @@ WITH readied AS (
         run_id,
         incarnation,
         min(occurred_at) AS ready_at,
-        any_value(startup_s) AS startup_s,
-        any_value(resumed_from) AS resumed_from,
-        any_value(resumed_step) AS resumed_step
+        min(startup_s) AS startup_s,
+        min(resumed_from) AS resumed_from,
+        min(resumed_step) AS resumed_step
     FROM trainer_started GROUP BY run_id, incarnation
 ),
 stepped AS (

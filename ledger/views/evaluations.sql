@@ -1,9 +1,6 @@
 -- One row per evaluation run, policy version and rule set: the scope that its figures are about.
 CREATE OR REPLACE VIEW evaluations AS
-WITH declared AS (
-    SELECT * FROM run_declared
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY log_time DESC, log_offset DESC) = 1
-),
+WITH
 -- The rule set is null while none has judged the run.
 judged_by AS (
     SELECT DISTINCT run_id, rule_set FROM trajectory_judged
@@ -36,7 +33,7 @@ SELECT DISTINCT
     clock_cap_s,
     scaffold,
     model
-FROM declared
+FROM scopes
 LEFT JOIN judged_by USING (run_id)
 LEFT JOIN submitted USING (run_id)
 WHERE kind = 'eval';

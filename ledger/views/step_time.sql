@@ -65,7 +65,7 @@ causes AS (
     GROUP BY judged.run_id, step, trainer_incarnation
 ),
 batches AS (
-    SELECT run_id, batch_id, any_value(ready_at) AS ready_at, any_value(held_s) AS held_s
+    SELECT run_id, batch_id, min(ready_at) AS ready_at, min(held_s) AS held_s
     FROM batch_assembled GROUP BY run_id, batch_id
 ),
 
